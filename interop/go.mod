@@ -1,0 +1,12 @@
+module github.com/partlog/partlog/interop
+
+go 1.26.0
+
+require (
+	github.com/partlog/partlog v0.0.0
+	github.com/stretchr/testify v1.12.1
+)
+
+require go.yaml.in/yaml/v3 v3.0.5 // indirect
+
+replace github.com/partlog/partlog => ../
