@@ -1,0 +1,315 @@
+package record
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"time"
+)
+
+// ErrEmpty: a batch was finished without a record.
+var ErrEmpty = errors.New("record: batch has no records")
+
+// BuilderOptions say what kind of batches a Builder makes. The zero value makes plain CreateTime batches.
+type BuilderOptions struct {
+	Codec         Codec
+	Level         int // 0 = the codec's default
+	TimestampType TimestampType
+	Producer      *Producer        // idempotent or transactional; nil = neither
+	Now           func() time.Time // nil = time.Now
+}
+
+// Producer identifies an idempotent or transactional producer in its batches.
+type Producer struct {
+	ID            int64
+	Epoch         int16
+	BaseSequence  int32 // of the batch's first record
+	Transactional bool
+}
+
+// Builder encodes records straight into one buffer, which it keeps from batch to batch: in steady state an uncompressed
+// batch allocates nothing. It is not safe for concurrent use.
+//
+// A Builder makes one batch after another: Add or AddAt, Finish, Reset. Batches have base offset 0 unless SetBaseOffset
+// says otherwise, and leader epoch NoEpoch; the log patches both in place.
+type Builder struct {
+	opts BuilderOptions
+	buf  []byte // header (written last) and records
+	out  []byte // the compressed batch
+	batchPlan
+	h    header // of the batch in the making
+	next int64  // offset of the next record that Add takes; -1 = no record yet
+	err  error  // the options cannot make a batch
+	done bool   // finished, Reset must come next
+}
+
+// batchPlan is what the batch in the making will be, from the options or from the batch it replaces.
+type batchPlan struct {
+	codec      Codec
+	level      int
+	last       int64 // last offset that it must have; -1 = that of its last record
+	appendTime int64 // for LogAppendTime; NoTimestamp = now, when it is finished
+	emptyOK    bool  // it may end up without a record
+}
+
+// header holds the fields of a magic 2 batch that a Builder knows before its end.
+type header struct {
+	base         int64
+	leaderEpoch  int32
+	attributes   uint16 // without the codec
+	baseTime     int64
+	maxTime      int64
+	producerID   int64
+	epoch        int16
+	baseSequence int32
+	count        int32
+	lastDelta    int32
+}
+
+// NewBuilder makes a builder. Options that no batch may have are reported by Add and Finish.
+func NewBuilder(o BuilderOptions) *Builder {
+	b := &Builder{opts: o}
+	b.Reset()
+	return b
+}
+
+// Reset starts a new batch with the builder's options. The batch that Finish returned is invalid from now on.
+func (b *Builder) Reset() {
+	b.start(header{leaderEpoch: NoEpoch, producerID: -1, epoch: -1, baseSequence: -1},
+		batchPlan{codec: b.opts.Codec, level: b.opts.Level, last: -1, appendTime: NoTimestamp})
+	if p := b.opts.Producer; p != nil {
+		b.h.producerID, b.h.epoch, b.h.baseSequence = p.ID, p.Epoch, p.BaseSequence
+		if p.Transactional {
+			b.h.attributes |= attrTransactional
+		}
+	}
+	if b.opts.TimestampType == LogAppendTime {
+		b.h.attributes |= attrLogAppendTime
+	}
+	b.err = b.checkOptions()
+}
+
+func (b *Builder) start(h header, plan batchPlan) {
+	h.baseTime = NoTimestamp
+	b.h, b.batchPlan, b.next, b.err, b.done = h, plan, -1, nil, false
+	if cap(b.buf) < HeaderSize {
+		b.buf = make([]byte, HeaderSize, 1024)
+	}
+	b.buf = b.buf[:HeaderSize]
+}
+
+func (b *Builder) checkOptions() error {
+	switch p := b.opts.Producer; {
+	case b.opts.Codec > Zstd:
+		return ErrCodec
+	case p == nil:
+		return nil
+	case p.ID < 0 && p.Transactional:
+		return invalidBatch("a transactional batch needs a producer id")
+	case p.ID < 0:
+		return invalidBatch("producer id %d is negative", p.ID)
+	case p.Epoch < 0:
+		return invalidBatch("producer epoch %d is negative", p.Epoch)
+	case p.BaseSequence < 0:
+		return invalidBatch("base sequence %d is negative", p.BaseSequence)
+	}
+	return nil
+}
+
+// SetProducer changes the producer of this and the following batches; call it before Add. The struct is copied into the
+// batch at the next Reset too, so p must stay unchanged as long as it is set.
+func (b *Builder) SetProducer(p *Producer) {
+	b.opts.Producer = p
+	base, next := b.h.base, b.next
+	b.Reset()
+	b.h.base, b.next = base, next
+}
+
+// SetBaseOffset says which offset the batch starts at; call it before Add. The first record need not have that offset.
+func (b *Builder) SetBaseOffset(off int64) { b.h.base = off }
+
+// SetDeleteHorizon makes timestamps count from a delete horizon in Unix milliseconds, which the batch then carries; call it
+// before Add. A negative one cannot be.
+func (b *Builder) SetDeleteHorizon(ms int64) {
+	if ms < 0 && b.err == nil {
+		b.err = invalidBatch("delete horizon %d is negative", ms)
+	}
+	b.h.attributes |= attrDeleteHorizon
+	b.h.baseTime = ms
+}
+
+// Rebuild starts a new batch in place of src, which must be of magic 2, with fewer records: same codec at its default level, timestamp
+// type, producer, flags and leader epoch, same base and last offset, whichever records AddAt gives it. A horizon other than
+// NoTimestamp is the batch's delete horizon; otherwise an existing one is kept. With LogAppendTime the time is kept.
+//
+// If no record is added Finish makes the 61-byte header that stands for an emptied batch: no codec, no horizon, the old
+// largest timestamp.
+//
+// Only this batch is affected; Reset goes back to the builder's options.
+func (b *Builder) Rebuild(src Batch, horizon int64) error {
+	if src.legacy() {
+		return &CorruptError{Field: "magic", Reason: "a legacy entry cannot be rebuilt as magic 2"}
+	}
+	if err := src.verifyHeader(); err != nil {
+		return err
+	}
+	id, epoch, sequence := src.Producer()
+	b.start(header{
+		base: src.BaseOffset(), leaderEpoch: src.LeaderEpoch(), attributes: src.Attributes() & attrKnown,
+		producerID: id, epoch: epoch, baseSequence: sequence, maxTime: src.MaxTimestamp(),
+	}, batchPlan{codec: src.Codec(), last: src.LastOffset(), appendTime: src.MaxTimestamp(), emptyOK: true})
+	if horizon != NoTimestamp {
+		b.SetDeleteHorizon(horizon)
+	} else if old, ok := src.DeleteHorizon(); ok {
+		b.SetDeleteHorizon(old)
+	}
+	return nil
+}
+
+// Add encodes a record at the next offset. A zero timestamp is replaced by now. After an error the batch is as before.
+func (b *Builder) Add(r Record) error {
+	r.Offset = b.nextOffset()
+	if r.Timestamp == 0 {
+		r.Timestamp = b.now()
+	}
+	return b.add(&r)
+}
+
+// AddAt encodes a record at its own offset, which must be larger than the one before, with its own timestamp, 0 included.
+// After an error the batch is as before.
+func (b *Builder) AddAt(r Record) error { return b.add(&r) }
+
+func (b *Builder) nextOffset() int64 {
+	if b.next < 0 {
+		return b.h.base
+	}
+	return b.next
+}
+
+func (b *Builder) now() int64 {
+	if b.opts.Now != nil {
+		return b.opts.Now().UnixMilli()
+	}
+	return time.Now().UnixMilli()
+}
+
+func (b *Builder) add(r *Record) error {
+	switch {
+	case b.err != nil:
+		return b.err
+	case b.done:
+		return errors.New("record: Add to a finished batch")
+	case b.h.base < 0:
+		return invalidBatch("base offset %d is negative", b.h.base)
+	case r.Timestamp < NoTimestamp:
+		return &InvalidRecordError{Index: int(b.h.count), Reason: "the timestamp is negative", Timestamp: true}
+	case r.Offset < b.nextOffset():
+		return &InvalidRecordError{Index: int(b.h.count), Reason: "the offset does not grow"}
+	case r.Offset-b.h.base > math.MaxInt32 || r.Offset == math.MaxInt64:
+		return &InvalidRecordError{Index: int(b.h.count), Reason: "the offset is too far from the batch's first"}
+	case b.last >= 0 && r.Offset > b.last:
+		return &InvalidRecordError{Index: int(b.h.count), Reason: "the offset is beyond the last of the batch it replaces"}
+	case b.h.count == math.MaxInt32:
+		return ErrTooLarge
+	}
+	baseTime := b.h.baseTime
+	if b.h.count == 0 && b.h.attributes&attrDeleteHorizon == 0 {
+		baseTime = r.Timestamp
+	}
+	timeDelta, offsetDelta := r.Timestamp-baseTime, r.Offset-b.h.base
+	body := r.bodySize(timeDelta, offsetDelta)
+	if int64(len(b.buf))+int64(varintSize(body))+body > math.MaxInt32 {
+		return ErrTooLarge
+	}
+	b.buf = r.appendTo(b.buf, body, timeDelta, offsetDelta)
+	b.h.baseTime = baseTime
+	switch {
+	case b.h.attributes&attrLogAppendTime != 0: // Finish sets it
+	case b.h.count == 0: // until now that of the batch it replaces
+		b.h.maxTime = r.Timestamp
+	default:
+		b.h.maxTime = max(b.h.maxTime, r.Timestamp)
+	}
+	b.h.count++
+	b.h.lastDelta = int32(offsetDelta)
+	b.next = r.Offset + 1
+	return nil
+}
+
+// Len is the number of bytes encoded so far, header included, before compression.
+func (b *Builder) Len() int { return len(b.buf) }
+
+// Count is the number of records added so far.
+func (b *Builder) Count() int { return int(b.h.count) }
+
+// Finish completes the batch, compressing it if the options say so. It is valid until the next Reset or Rebuild. With
+// LogAppendTime its time is now. A batch without a record is ErrEmpty, unless Rebuild started it.
+func (b *Builder) Finish() (Batch, error) {
+	if b.err != nil {
+		return Batch{}, b.err
+	}
+	if b.done {
+		return Batch{}, errors.New("record: Finish of a finished batch")
+	}
+	if b.h.count == 0 && !b.emptyOK {
+		return Batch{}, ErrEmpty
+	}
+	out, codec, err := b.payload()
+	if err != nil {
+		return Batch{}, err
+	}
+	b.done = true
+	if b.last >= 0 {
+		b.h.lastDelta = int32(b.last - b.h.base)
+	}
+	if b.h.count == 0 {
+		b.h.attributes &^= attrDeleteHorizon
+		b.h.baseTime = NoTimestamp
+	}
+	if b.h.attributes&attrLogAppendTime != 0 {
+		if b.h.maxTime = b.appendTime; b.appendTime == NoTimestamp {
+			b.h.maxTime = b.now()
+		}
+	}
+	b.h.write(out, codec)
+	batch := Batch{out}
+	batch.stampChecksum()
+	return batch, nil
+}
+
+// payload is the batch with its records, compressed or not, behind room for the header.
+func (b *Builder) payload() ([]byte, Codec, error) {
+	codec := b.codec
+	if codec == None || b.h.count == 0 {
+		return b.buf, None, nil
+	}
+	if cap(b.out) < HeaderSize {
+		b.out = make([]byte, HeaderSize, HeaderSize+len(b.buf)/2)
+	}
+	out, err := compress(b.out[:HeaderSize], b.buf[HeaderSize:], codec, b.level)
+	if err != nil {
+		return nil, codec, err
+	}
+	b.out = out
+	if int64(len(out)) > math.MaxInt32 {
+		return nil, codec, ErrTooLarge
+	}
+	return out, codec, nil
+}
+
+// write puts the header in front of the batch; the CRC is stamped afterwards.
+func (h *header) write(b []byte, codec Codec) {
+	be := binary.BigEndian
+	be.PutUint64(b[posBaseOffset:], uint64(h.base))
+	be.PutUint32(b[posLength:], uint32(len(b)-overhead))
+	be.PutUint32(b[posLeaderEpoch:], uint32(h.leaderEpoch))
+	b[posMagic] = 2
+	be.PutUint16(b[posAttributes:], h.attributes&^attrCodec|uint16(codec))
+	be.PutUint32(b[posLastOffsetDelta:], uint32(h.lastDelta))
+	be.PutUint64(b[posBaseTimestamp:], uint64(h.baseTime))
+	be.PutUint64(b[posMaxTimestamp:], uint64(h.maxTime))
+	be.PutUint64(b[posProducerID:], uint64(h.producerID))
+	be.PutUint16(b[posProducerEpoch:], uint16(h.epoch))
+	be.PutUint32(b[posBaseSequence:], uint32(h.baseSequence))
+	be.PutUint32(b[posCount:], uint32(h.count))
+}

@@ -1,0 +1,43 @@
+package record
+
+import "sync"
+
+// Limits bound what one batch may cost, before anything is allocated for it.
+type Limits struct {
+	// MaxBatchBytes is the largest encoded batch, header included; 0 = 1 MiB + 12 (Kafka's max.message.bytes).
+	MaxBatchBytes int
+	// MaxDecompressedBytes is the most that the records of one batch may decompress to; 0 = 64 MiB. A batch that goes
+	// beyond it is ErrTooLarge.
+	MaxDecompressedBytes int
+}
+
+const (
+	defaultMaxBatchBytes        = 1<<20 + 12
+	defaultMaxDecompressedBytes = 64 << 20
+)
+
+func (l Limits) withDefaults() Limits {
+	if l.MaxBatchBytes <= 0 {
+		l.MaxBatchBytes = defaultMaxBatchBytes
+	}
+	if l.MaxDecompressedBytes <= 0 {
+		l.MaxDecompressedBytes = defaultMaxDecompressedBytes
+	}
+	return l
+}
+
+// Decoder owns the buffers of iteration and decompression: reuse one per reading goroutine. It serves one iteration at a
+// time and is not safe for concurrent use. It holds nothing that must be closed.
+type Decoder struct {
+	lim     Limits
+	headers []Header   // of the current record; the key strings are reused while they repeat
+	codecs  codecState // decompressors and their output buffer
+	build   *Builder   // rebuilds batches for Validate; nil until first needed
+}
+
+// NewDecoder makes a decoder with the given limits.
+func NewDecoder(lim Limits) *Decoder { return &Decoder{lim: lim.withDefaults()} }
+
+// decoders serves iterations that were given no decoder.
+var decoders = sync.Pool{New: func() any { return NewDecoder(Limits{}) }}
+

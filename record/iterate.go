@@ -1,0 +1,183 @@
+package record
+
+import (
+	"fmt"
+	"iter"
+)
+
+// Records iterates over the records of the batch in order, decompressing them if need be; d may be nil. A record and its
+// slices are valid until the next step. The error, if any, comes once and last: a *CorruptError for records that do not
+// parse, ErrTooLarge for more decompressed bytes than the decoder allows.
+//
+// The CRC is not checked; see Verify. Bytes left over behind the last record are an error in place of that record.
+// Iterating over an uncompressed batch allocates nothing, but for header keys that differ from the record before.
+func (b Batch) Records(d *Decoder) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) { b.each(d, yield) }
+}
+
+func (b Batch) each(d *Decoder, yield func(Record, error) bool) {
+	if d == nil {
+		d = takeDecoder(Limits{}.withDefaults())
+		defer releaseDecoder(d)
+	}
+	if b.legacy() {
+		d.legacyEach(b, yield)
+		return
+	}
+	r, err := d.reader(b)
+	if err != nil {
+		yield(Record{}, err)
+		return
+	}
+	var rec Record
+	for r.left > 0 {
+		if err := r.next(&rec); err != nil {
+			yield(Record{}, err)
+			return
+		}
+		if !yield(rec, nil) {
+			return
+		}
+	}
+}
+
+// reader walks the records of one magic 2 batch.
+type reader struct {
+	d          *Decoder
+	p          []byte // not yet read
+	base       int64
+	baseTime   int64
+	appendTime int64 // of every record, if appended
+	appended   bool
+	left       int // records not yet read
+	index      int // of the next record
+}
+
+// reader starts on a magic 2 batch. It is returned by value so that it stays on the caller's stack.
+func (d *Decoder) reader(b Batch) (reader, error) {
+	r := reader{d: d, base: b.BaseOffset(), baseTime: b.BaseTimestamp(), appendTime: b.MaxTimestamp(),
+		appended: b.TimestampType() == LogAppendTime, left: b.Count()}
+	if r.left < 0 {
+		return r, &CorruptError{Field: "count", Reason: "is negative"}
+	}
+	if r.left == 0 {
+		return r, nil
+	}
+	r.p = b.b[HeaderSize:]
+	if c := b.Codec(); c != None {
+		p, err := d.codecs.decompress(r.p, c, 2, d.lim.MaxDecompressedBytes)
+		if err != nil {
+			return r, err
+		}
+		r.p = p
+	}
+	return r, nil
+}
+
+// next parses one record into rec, which then holds views. left must be above 0.
+func (r *reader) next(rec *Record) error {
+	if reason := r.parse(rec); reason != "" {
+		return &CorruptError{Field: fmt.Sprintf("record %d", r.index), Reason: reason}
+	}
+	r.left--
+	r.index++
+	return nil
+}
+
+// parse answers the reason why there is no record, or "".
+func (r *reader) parse(rec *Record) string {
+	length, p, ok := cutVarint(r.p)
+	switch {
+	case !ok:
+		return "no length, or one of too many bytes"
+	case length < 0 || int64(length) > int64(len(p)):
+		return "its length is beyond the end of the batch"
+	case r.left == 1 && int64(length) < int64(len(p)):
+		return "bytes follow the last record"
+	}
+	body, rest := p[:length], p[length:]
+	if len(body) == 0 {
+		return "its length is zero"
+	}
+	p = body[1:] // attributes, unused
+	timeDelta, p, ok := cutVarlong(p)
+	if !ok {
+		return "its timestamp delta does not parse"
+	}
+	offsetDelta, p, ok := cutVarint(p)
+	if !ok {
+		return "its offset delta does not parse"
+	}
+	if rec.Key, p, ok = cutBytes(p); !ok {
+		return "its key is longer than the record"
+	}
+	if rec.Value, p, ok = cutBytes(p); !ok {
+		return "its value is longer than the record"
+	}
+	headers, p, ok := cutVarint(p)
+	switch {
+	case !ok:
+		return "its header count does not parse"
+	case headers < 0:
+		return "its header count is negative"
+	case int64(headers) > int64(len(p)):
+		return "its header count is larger than the bytes that are left"
+	}
+	rec.Headers = nil
+	if headers > 0 {
+		if rec.Headers, p, ok = r.d.cutHeaders(p, int(headers)); !ok {
+			return "a header is longer than the record, or its key is null"
+		}
+	}
+	if len(p) > 0 {
+		return "bytes follow its last header"
+	}
+	rec.Offset = r.base + int64(offsetDelta)
+	rec.Timestamp = r.baseTime + timeDelta
+	if r.appended {
+		rec.Timestamp = r.appendTime
+	}
+	r.p = rest
+	return ""
+}
+
+// cutHeaders reads n headers into the decoder's slice. A key equal to the one at the same place of the record before is the
+// same string.
+func (d *Decoder) cutHeaders(p []byte, n int) ([]Header, []byte, bool) {
+	for i := range n {
+		key, rest, ok := cutBytes(p)
+		if !ok || key == nil {
+			return nil, p, false
+		}
+		value, rest, ok := cutBytes(rest)
+		if !ok {
+			return nil, p, false
+		}
+		// One by one: a header takes two bytes encoded and forty here, so a count is not worth an allocation until
+		// its bytes have been seen.
+		if i == len(d.headers) {
+			d.headers = append(d.headers, Header{})
+		}
+		h := &d.headers[i]
+		if h.Key != string(key) {
+			h.Key = string(key)
+		}
+		h.Value = value
+		p = rest
+	}
+	return d.headers[:n:n], p, true
+}
+
+// takeDecoder lends a decoder with the given limits.
+func takeDecoder(lim Limits) *Decoder {
+	d := decoders.Get().(*Decoder)
+	d.lim = lim
+	return d
+}
+
+// releaseDecoder takes a lent decoder back.
+func releaseDecoder(d *Decoder) {
+	clear(d.headers) // they point into the caller's bytes
+	d.headers = d.headers[:min(len(d.headers), 64)]
+	decoders.Put(d)
+}
