@@ -146,6 +146,7 @@ final class Cluster {
         p.put("key.deserializer", ByteArrayDeserializer.class.getName());
         p.put("value.deserializer", ByteArrayDeserializer.class.getName());
         p.put("auto.offset.reset", "none");
+        p.put("fetch.max.wait.ms", "50");
         p.put("isolation.level", a.path("isolation").asText("read_uncommitted"));
         p.put("default.api.timeout.ms", String.valueOf(TIMEOUT_MS));
         int digestOver = a.path("digestOver").asInt();
