@@ -70,7 +70,9 @@ func (b Batch) LastOffset() int64 {
 // NextOffset is LastOffset + 1: where a log that ends with this batch goes on.
 func (b Batch) NextOffset() int64 { return b.LastOffset() + 1 }
 
-func (b Batch) lastOffsetDelta() int32 { return int32(binary.BigEndian.Uint32(b.b[posLastOffsetDelta:])) }
+func (b Batch) lastOffsetDelta() int32 {
+	return int32(binary.BigEndian.Uint32(b.b[posLastOffsetDelta:]))
+}
 
 // LeaderEpoch is the epoch of the leader that appended the batch; NoEpoch in batches fresh from a producer and in legacy
 // entries.

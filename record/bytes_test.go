@@ -220,3 +220,5 @@ func TestVarints(t *testing.T) {
 	_, _, ok = cutVarlong(unhex("ffffffffffffffffffff01"))
 	require.False(t, ok, "ten bytes that go on")
 }
+
+func timeOf(ms int64) time.Time { return time.UnixMilli(ms) }

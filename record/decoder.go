@@ -40,4 +40,3 @@ func NewDecoder(lim Limits) *Decoder { return &Decoder{lim: lim.withDefaults()} 
 
 // decoders serves iterations that were given no decoder.
 var decoders = sync.Pool{New: func() any { return NewDecoder(Limits{}) }}
-

@@ -65,7 +65,7 @@ func (d *Decoder) reader(b Batch) (reader, error) {
 	}
 	r.p = b.b[HeaderSize:]
 	if c := b.Codec(); c != None {
-		p, err := d.codecs.decompress(r.p, c, 2, d.lim.MaxDecompressedBytes)
+		p, err := d.decompress(r.p, c, 2)
 		if err != nil {
 			return r, err
 		}

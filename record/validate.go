@@ -74,7 +74,7 @@ func (d *Decoder) validateBatch(b Batch, o *ValidateOptions) (Validated, error) 
 	if err := o.checkHeader(b); err != nil {
 		return Validated{}, err
 	}
-	v := validation{o: o, appended: b.TimestampType() == LogAppendTime, max: NoTimestamp}
+	v := validation{o: *o, appended: b.TimestampType() == LogAppendTime, max: NoTimestamp}
 	source := b.Codec()
 	target := o.target(source)
 	if b.Control() && source == None {
@@ -185,7 +185,7 @@ func invalidContent(err error) error {
 
 // validation walks the records of one append.
 type validation struct {
-	o        *ValidateOptions
+	o        ValidateOptions
 	appended bool // the batch that is walked says LogAppendTime
 	max      int64
 	errs     *InvalidRecordsError // nil if there are none
@@ -213,7 +213,7 @@ func (v *validation) check(index int, r *Record, reason string) bool {
 }
 
 func (v *validation) checkTimestamp(ms int64) string {
-	o := v.o
+	o := &v.o
 	switch {
 	case ms < NoTimestamp:
 		return "the timestamp is negative"

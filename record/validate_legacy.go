@@ -5,7 +5,7 @@ import "fmt"
 // validateLegacy judges a set of magic 0 or 1 and builds one batch of magic 2 from it. Offsets inside are not looked at: they
 // are given anew. A compressed entry must be the only one.
 func (d *Decoder) validateLegacy(raw []byte, o *ValidateOptions) (Validated, error) {
-	v := validation{o: o, max: NoTimestamp}
+	v := validation{o: *o, max: NoTimestamp}
 	var first Batch
 	index := 0
 	for rest := raw; len(rest) > 0; {
@@ -46,17 +46,37 @@ func (d *Decoder) startLegacy(b Batch, o *ValidateOptions, more bool) error {
 
 // addLegacy checks the records of one entry and adds them to the batch in the making. It answers the next record's index.
 func (d *Decoder) addLegacy(v *validation, b Batch, index int) (int, error) {
-	for rec, err := range b.Records(d) {
-		if err != nil {
+	var m legacyMessage
+	if err := parseLegacy(b, &m); err != nil {
+		return index, err
+	}
+	if m.codec() == None {
+		return index + 1, d.addLegacyRecord(v, &m, index, "")
+	}
+	w, err := d.openLegacy(&m)
+	if err != nil {
+		return index, err
+	}
+	for p := w.set; len(p) > 0; index++ {
+		p, _ = cutLegacy(p, &m) // openLegacy has seen that each parses
+		reason := ""
+		if m.magic != b.Magic() {
+			reason = "its magic is not that of the entry around it"
+		}
+		if w.stamped {
+			m.timestamp = w.stamp
+		}
+		if err := d.addLegacyRecord(v, &m, index, reason); err != nil {
 			return index, err
 		}
-		if v.check(index, &rec, "") {
-			rec.Offset = int64(index)
-			if err := d.build.add(&rec); err != nil {
-				return index, err
-			}
-		}
-		index++
 	}
 	return index, nil
+}
+
+func (d *Decoder) addLegacyRecord(v *validation, m *legacyMessage, index int, reason string) error {
+	r := Record{Offset: int64(index), Timestamp: m.timestamp, Key: m.key, Value: m.value}
+	if !v.check(index, &r, reason) {
+		return nil
+	}
+	return d.build.add(&r)
 }
