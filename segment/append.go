@@ -1,0 +1,197 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/partlog/partlog/index"
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/timeindex"
+)
+
+// Append writes whole batches behind the last one, with one positional write, and publishes them. raw is not kept. The
+// batches must be verified already (their CRCs are not looked at), with final offsets that continue the segment: at or
+// above the next offset, ascending; gaps are legal. It returns the position of the first batch.
+//
+// Nothing of raw is in the segment after an error: *OrderError, *OverflowError (roll first), a *record.CorruptError for
+// bytes that are no batches, ErrSealed, ErrReadOnly, ErrClosed, an I/O error. If a failed write could not be undone
+// the error is ErrBroken and the segment takes no more appends.
+func (s *Segment) Append(raw []byte) (position int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ix, err := s.activate()
+	if err != nil {
+		return 0, err
+	}
+	m := s.pub.load()
+	if err := s.admit(raw, m); err != nil {
+		return 0, err
+	}
+	if len(raw) == 0 {
+		return m.size, nil
+	}
+	h, err := s.acquire()
+	if err != nil {
+		return 0, err
+	}
+	defer h.release()
+	if n, err := h.WriteAt(raw, m.size); err != nil || n < len(raw) {
+		if err == nil {
+			err = fmt.Errorf("%s: wrote %d of %d bytes", s.name(logSuffix), n, len(raw))
+		}
+		return 0, s.cutBack(h, m, err)
+	}
+	grown, since, err := s.enter(ix, raw, m)
+	if err != nil {
+		err = errors.Join(err, ix.offset.Truncate(m.next), ix.time.Truncate(m.next))
+		return 0, s.cutBack(h, m, err)
+	}
+	s.since = since
+	s.pub.store(grown)
+	s.modTime.Store(s.o.Now().UnixMilli())
+	return m.size, nil
+}
+
+// activate makes the segment ready for appends: indexes open for writing, marks known; mu is held.
+func (s *Segment) activate() (*indexes, error) {
+	switch {
+	case s.o.ReadOnly:
+		return nil, ErrReadOnly
+	case s.state == closed || s.closing.Load():
+		return nil, ErrClosed
+	case s.state == sealed:
+		return nil, ErrSealed
+	}
+	if err := s.failure(); err != nil {
+		return nil, err
+	}
+	if s.state == active {
+		if x := s.ix.Load(); x != nil && x.writable {
+			return x, nil
+		}
+	}
+	return s.activateSlow()
+}
+
+func (s *Segment) activateSlow() (*indexes, error) {
+	if err := s.settleLocked(); err != nil {
+		return nil, err
+	}
+	x, err := s.loadIndexes(true)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.learnTimestamps(x); err != nil {
+		return nil, err
+	}
+	s.state = active
+	return x, nil
+}
+
+// learnTimestamps fills the marks that appends go on from.
+func (s *Segment) learnTimestamps(x *indexes) error {
+	m := s.pub.load()
+	if m.maxTs == unknown {
+		h, err := s.acquire()
+		if err != nil {
+			return err
+		}
+		ts, off, err := view{s: s, f: h, ix: x, m: m}.largest()
+		h.release()
+		if err != nil {
+			return s.blame(err, m.cuts)
+		}
+		s.pub.learn(m.cuts, func(m *marks) { m.maxTs, m.maxTsOffset = ts, off })
+	}
+	if m.firstTs == unknown && m.size > 0 {
+		if _, err := s.firstTimestamp(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func lastTime(x *indexes, base int64) (ts, offset int64) {
+	e, ok := x.time.Last()
+	if !ok {
+		return -1, base
+	}
+	return e.Timestamp, e.Offset
+}
+
+// admit checks that raw is whole batches that continue the segment and fit into it.
+func (s *Segment) admit(raw []byte, m marks) error {
+	next := m.next
+	for rest := raw; len(rest) > 0; {
+		b, after, err := record.Next(rest)
+		if err != nil {
+			return fmt.Errorf("%s: bytes to append: %w", s.name(logSuffix), err)
+		}
+		last := b.LastOffset()
+		if first := b.BaseOffset(); first < next || last < first {
+			return &OrderError{File: s.name(logSuffix), Offset: first, Want: next}
+		}
+		if last-s.base > maxRelative {
+			return &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: last}
+		}
+		next, rest = last+1, after
+	}
+	if m.size+int64(len(raw)) > maxBytes {
+		return &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: s.base, Bytes: m.size + int64(len(raw))}
+	}
+	return nil
+}
+
+// enter offers the batches of raw, which begin at m.size, to the indexes and returns the marks behind them. An index that
+// is full takes no entry: look-ups walk further, and the next append rolls.
+func (s *Segment) enter(ix *indexes, raw []byte, m marks) (grown marks, since int64, err error) {
+	since = s.since
+	for rest := raw; len(rest) > 0; {
+		b, after, err := record.Next(rest)
+		if err != nil {
+			return m, since, err
+		}
+		ts, last, size := b.MaxTimestamp(), b.LastOffset(), int64(b.Size())
+		if m.size == 0 {
+			m.firstTs = ts
+		}
+		if ts > m.maxTs {
+			m.maxTs, m.maxTsOffset = ts, last
+		}
+		if since > s.o.IndexIntervalBytes {
+			if err := s.index(ix, m, last); err != nil {
+				return m, since, err
+			}
+			since = 0
+		}
+		m.size += size
+		since += size
+		m.next = last + 1
+		rest = after
+	}
+	return m, since, nil
+}
+
+func (s *Segment) index(ix *indexes, m marks, last int64) error {
+	err := ix.offset.Append(index.Entry{Offset: last, Position: m.size})
+	if err != nil && !errors.Is(err, index.ErrFull) {
+		return err
+	}
+	s.dirtyIdx = true
+	if m.maxTs < 0 {
+		return nil
+	}
+	_, err = ix.time.Append(timeindex.Entry{Timestamp: m.maxTs, Offset: m.maxTsOffset})
+	if err != nil && !errors.Is(err, index.ErrFull) {
+		return err
+	}
+	return nil
+}
+
+// cutBack undoes a failed append: the file ends where it did. If that fails too the segment stops.
+func (s *Segment) cutBack(h *handle, m marks, cause error) error {
+	if err := h.Truncate(m.size); err != nil {
+		return s.stop(errors.Join(cause, err))
+	}
+	return fmt.Errorf("%s: append at offset %d: %w", s.name(logSuffix), m.next, cause)
+}

@@ -1,0 +1,302 @@
+package segment
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+
+	"github.com/partlog/partlog/index"
+	"github.com/partlog/partlog/vfs"
+)
+
+// Position is a batch of the segment as its header describes it.
+type Position struct {
+	Base, LastOffset int64 // of the batch; for legacy entries both are the entry's offset
+	Pos, Size        int64 // first byte in the .log, and bytes
+	LeaderEpoch      int32 // -1 none
+	MaxTimestamp     int64 // -1 none
+	Magic            int8
+}
+
+// tries bounds how often a read starts over because the segment changed under it.
+const tries = 8
+
+// reading runs f with the open log, the indexes and a reading of the marks, and again if an index turned out not to fit
+// or the segment was cut meanwhile.
+func (s *Segment) reading(f func(v view) error) error {
+	var err error
+	for range tries {
+		if err = s.readOnce(f); err == nil {
+			return nil
+		}
+		switch {
+		case errors.Is(err, errRetry), errors.Is(err, ErrChanged):
+		default:
+			return err
+		}
+	}
+	if errors.Is(err, errRetry) {
+		return ErrChanged
+	}
+	return err
+}
+
+var errRetry = errors.New("segment: start over")
+
+// view is what one attempt to read works with.
+type view struct {
+	s  *Segment
+	f  vfs.File
+	ix *indexes
+	m  marks
+}
+
+func (s *Segment) readOnce(f func(v view) error) error {
+	if s.o.ReadOnly {
+		if err := s.settle(); err != nil {
+			return err
+		}
+	}
+	m := s.pub.load()
+	ix, err := s.readIndexes()
+	if err != nil {
+		return err
+	}
+	h, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	err = f(view{s: s, f: h, ix: ix, m: m})
+	switch {
+	case err == nil || err == ErrNotFound:
+		if s.pub.load().cuts != m.cuts {
+			return ErrChanged
+		}
+		return err
+	case errors.Is(err, fs.ErrClosed) && s.ix.Load() != ix:
+		return errRetry
+	case errors.Is(err, errIndex) || errors.Is(err, index.ErrDamaged) || errors.Is(err, vfs.ErrFault):
+		if s.pub.load().cuts != m.cuts {
+			return ErrChanged
+		}
+		if e := s.distrust(ix); e != nil && !errors.Is(e, errIndex) {
+			return e
+		} else if e != nil {
+			return &CorruptError{File: s.File(), Position: 0, Offset: -1, Reason: "the log does not fit an index just made from it", Err: err}
+		}
+		return errRetry
+	}
+	return s.blame(err, m.cuts)
+}
+
+// blame turns an internal error into what the caller sees: ErrChanged if the segment was cut since cuts were counted,
+// *CorruptError otherwise.
+func (s *Segment) blame(err error, cuts int64) error {
+	var bad *badBatch
+	if !errors.As(err, &bad) {
+		return err
+	}
+	if s.pub.load().cuts != cuts || s.shrunk() {
+		return ErrChanged
+	}
+	return s.corrupt(bad)
+}
+
+func (s *Segment) corrupt(bad *badBatch) *CorruptError {
+	return &CorruptError{File: s.File(), Position: bad.pos, Offset: bad.offset, Reason: bad.reason, Err: bad.err}
+}
+
+// Find returns the first batch whose last offset is at or above offset: the batch that holds it, or the next one behind
+// a gap. ErrNotFound if there is none here; never for unreadable bytes, which are a *CorruptError. Lock-free but for
+// the first use of an index.
+func (s *Segment) Find(offset int64) (Position, error) {
+	var p Position
+	err := s.reading(func(v view) (err error) {
+		p, err = v.find(offset)
+		return err
+	})
+	return p, err
+}
+
+func (v view) find(offset int64) (Position, error) {
+	if v.m.next >= 0 && offset >= v.m.next || v.m.size == 0 {
+		return Position{}, ErrNotFound
+	}
+	e := index.Entry{Offset: v.s.base}
+	if offset > v.s.base {
+		var err error
+		if e, err = v.ix.offset.Lookup(offset); err != nil {
+			return Position{}, err
+		}
+	}
+	return v.findFrom(e, offset)
+}
+
+// findFrom walks from an index entry to the first batch that ends at or above offset.
+func (v view) findFrom(e index.Entry, offset int64) (Position, error) {
+	if e.Position < 0 || e.Position >= v.m.size {
+		return Position{}, errIndex
+	}
+	w := walk(v.f, e.Position, v.m.size)
+	defer w.close()
+	for first := true; ; first = false {
+		at := w.pos
+		h, err := w.next()
+		if err == io.EOF {
+			return Position{}, ErrNotFound
+		}
+		if err != nil {
+			return Position{}, v.suspect(err, first && at > 0)
+		}
+		if first && at > 0 && h.base > e.Offset {
+			return Position{}, errIndex
+		}
+		if h.last >= offset {
+			return h.position(at), nil
+		}
+	}
+}
+
+// suspect blames the index for a bad batch where only the index said that one begins.
+func (v view) suspect(err error, fromIndex bool) error {
+	var bad *badBatch
+	if fromIndex && errors.As(err, &bad) {
+		return errIndex
+	}
+	return err
+}
+
+// First returns the segment's first batch; ErrNotFound if it is empty. Its base and epoch are what an overlap with the
+// segment before is judged by.
+func (s *Segment) First() (Position, error) {
+	m := s.pub.load()
+	h, err := s.acquire()
+	if err != nil {
+		return Position{}, err
+	}
+	defer h.release()
+	w := walk(h, 0, m.size)
+	defer w.close()
+	hd, err := w.next()
+	if err == io.EOF {
+		return Position{}, ErrNotFound
+	}
+	if err != nil {
+		return Position{}, s.blame(err, m.cuts)
+	}
+	if s.pub.load().cuts != m.cuts {
+		return Position{}, ErrChanged
+	}
+	s.pub.learn(m.cuts, func(m *marks) { m.firstTs = hd.maxTs })
+	return hd.position(0), nil
+}
+
+// NextOffset is the offset behind the last batch, the base if there is none. After Open the first call reads the
+// log from the last index entry on, with CRCs; a tail that is not whole batches is a *CorruptError (Recover cuts it).
+func (s *Segment) NextOffset() (int64, error) {
+	if m := s.pub.load(); m.next >= 0 {
+		return m.next, nil
+	}
+	if err := s.settle(); err != nil {
+		return 0, err
+	}
+	return s.pub.load().next, nil
+}
+
+// settle learns the next offset.
+func (s *Segment) settle() error {
+	if s.pub.load().next >= 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settleLocked()
+}
+
+func (s *Segment) settleLocked() error {
+	m := s.pub.load()
+	if m.next >= 0 {
+		return nil
+	}
+	ix, err := s.loadIndexes(s.state == active)
+	if err != nil {
+		return err
+	}
+	h, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	e, _ := ix.offset.Last()
+	end, next, bad, err := s.readToEnd(h, e.Position, m.size)
+	if err == nil && bad != nil && end == e.Position && e.Position > 0 {
+		// Not even the batch of the last entry: perhaps the entry is wrong.
+		if ix, err = s.rebuildIndexes(ix.writable); err != nil {
+			return err
+		}
+		e, _ = ix.offset.Last()
+		end, next, bad, err = s.readToEnd(h, e.Position, m.size)
+	}
+	if err != nil {
+		return err
+	}
+	if bad != nil && !s.o.ReadOnly {
+		return s.corrupt(bad)
+	}
+	if next-1-s.base > maxRelative {
+		return &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: next - 1}
+	}
+	s.pub.learn(m.cuts, func(m *marks) { m.size, m.next = end, next })
+	return nil
+}
+
+// readToEnd verifies the batches from pos on and returns where they end. bad says why before end of file.
+func (s *Segment) readToEnd(f vfs.File, pos, size int64) (end, next int64, bad *badBatch, err error) {
+	r := newReader(f, pos, size)
+	defer r.close()
+	next = s.base
+	for {
+		b, at, err := r.next()
+		switch {
+		case err == io.EOF:
+			return at, next, nil, nil
+		case errors.As(err, &bad):
+			bad.offset = next
+			return at, next, bad, nil
+		case err != nil:
+			return at, next, nil, err
+		}
+		if b.LastOffset() < next {
+			return at, next, &badBatch{pos: at, offset: next, reason: "its offset is below the one before it"}, nil
+		}
+		next = b.NextOffset()
+	}
+}
+
+// shrunk says whether another process has cut the file of a read-only segment, and counts that as a cut.
+func (s *Segment) shrunk() bool {
+	if !s.o.ReadOnly {
+		return false
+	}
+	info, err := s.o.FS.Stat(s.name(logSuffix))
+	if err != nil || info.Size() >= s.pub.load().size {
+		return false
+	}
+	s.pub.cut(marks{size: info.Size(), next: unknown, maxTs: unknown, maxTsOffset: s.base, firstTs: unknown})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropIndexes()
+	return true
+}
+
+// IndexUpperBound is the offset of the first index entry at or behind a byte position: an upper bound for the offsets
+// of a region that ends there. ok is false behind the last entry.
+func (s *Segment) IndexUpperBound(position int64) (offset int64, ok bool, err error) {
+	err = s.reading(func(v view) error {
+		e, found, err := v.ix.offset.UpperBound(position)
+		offset, ok = e.Offset, found && e.Position < v.m.size
+		return err
+	})
+	return offset, ok, err
+}

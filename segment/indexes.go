@@ -1,0 +1,317 @@
+package segment
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+
+	"github.com/partlog/partlog/index"
+	"github.com/partlog/partlog/timeindex"
+)
+
+// indexes are the two open index objects of a segment. They are replaced together; a reader that meets one closed under
+// it takes the new pair.
+type indexes struct {
+	offset   *index.Index
+	time     *timeindex.Index
+	writable bool
+	heap     bool // built in memory, no file behind them
+}
+
+func (x *indexes) close() error { return errors.Join(x.offset.Close(), x.time.Close()) }
+
+// errIndex: an index entry does not fit the log. Internal: the caller rebuilds and tries again.
+var errIndex = errors.New("segment: index does not fit the log")
+
+// createIndexes makes the empty files of a new segment; mu is held.
+func (s *Segment) createIndexes() (*indexes, error) {
+	off, err := index.Create(s.name(idxSuffix), s.base, s.o.index())
+	if err != nil {
+		return nil, err
+	}
+	tim, err := timeindex.Create(s.name(timeSuffix), s.base, s.o.index())
+	if err != nil {
+		off.Close()
+		return nil, err
+	}
+	x := &indexes{offset: off, time: tim, writable: true}
+	s.dirtyIdx = true
+	s.ix.Store(x)
+	return x, nil
+}
+
+// dropIndexes closes the index objects; mu is held.
+func (s *Segment) dropIndexes() error {
+	if x := s.ix.Swap(nil); x != nil {
+		return x.close()
+	}
+	return nil
+}
+
+// readIndexes returns the indexes for a look-up, opening them if need be.
+func (s *Segment) readIndexes() (*indexes, error) {
+	if x := s.ix.Load(); x != nil {
+		return x, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loadIndexes(s.state == active)
+}
+
+// loadIndexes opens and checks the index files, and rebuilds them if they are missing or damaged; mu is held.
+func (s *Segment) loadIndexes(writable bool) (*indexes, error) {
+	x := s.ix.Load()
+	if x != nil && (x.writable || !writable) {
+		return x, nil
+	}
+	if s.state == closed {
+		return nil, ErrClosed
+	}
+	if err := s.dropIndexes(); err != nil {
+		return nil, err
+	}
+	if s.gone {
+		return s.rebuildIndexes(writable)
+	}
+	x, err := s.openIndexes(writable)
+	if errors.Is(err, index.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+		return s.rebuildIndexes(writable)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.ix.Store(x)
+	return x, nil
+}
+
+// openIndexes opens and checks both files. index.ErrDamaged and fs.ErrNotExist mean: rebuild.
+func (s *Segment) openIndexes(writable bool) (*indexes, error) {
+	openOffset, openTime := index.OpenSealed, timeindex.OpenSealed
+	if writable {
+		openOffset, openTime = index.Open, timeindex.Open
+	}
+	off, err := openOffset(s.name(idxSuffix), s.base, s.o.index())
+	if err != nil {
+		return nil, err
+	}
+	tim, err := openTime(s.name(timeSuffix), s.base, s.o.index())
+	if err != nil {
+		off.Close()
+		return nil, err
+	}
+	x := &indexes{offset: off, time: tim, writable: writable}
+	if err := s.checkIndexes(x); err != nil {
+		x.close()
+		return nil, err
+	}
+	return x, nil
+}
+
+// checkIndexes looks for what can be seen without reading the log: order, bounds, padding.
+func (s *Segment) checkIndexes(x *indexes) error {
+	m := s.pub.load()
+	if err := s.tolerate(x.offset.Check(m.size)); err != nil {
+		return err
+	}
+	last := s.base + maxRelative
+	if m.next >= 0 {
+		last = m.next - 1
+	}
+	if err := s.tolerate(x.time.Check(last)); err != nil {
+		return err
+	}
+	if x.time.Len() == 0 && x.offset.Len() > 0 && !s.o.ReadOnly {
+		// An emptied time index; legal only if no batch has a timestamp.
+		if ts, err := s.firstTimestamp(); err == nil && ts >= 0 {
+			return index.ErrDamaged
+		}
+	}
+	return nil
+}
+
+// tolerate lets zero padding pass for a reader beside a live broker, whose active indexes look like that.
+func (s *Segment) tolerate(err error) error {
+	if d, ok := errors.AsType[*index.DamageError](err); ok && d.Padding && s.o.ReadOnly {
+		return nil
+	}
+	return err
+}
+
+// rebuildIndexes builds both indexes from the log as far as it parses; mu is held.
+func (s *Segment) rebuildIndexes(writable bool) (*indexes, error) {
+	h, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer h.release()
+	b := s.newBuilder()
+	w := walk(h, 0, s.pub.load().size)
+	defer w.close()
+	for {
+		hd, err := w.next()
+		var bad *badBatch
+		if err == io.EOF || errors.As(err, &bad) || hd.last < b.last || hd.last-s.base > maxRelative {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		b.add(hd)
+	}
+	return s.useBuilt(b, writable)
+}
+
+// useBuilt writes what the builder gathered and opens it; mu is held.
+func (s *Segment) useBuilt(b *builder, writable bool) (*indexes, error) {
+	if err := s.dropIndexes(); err != nil {
+		return nil, err
+	}
+	b.finish()
+	if s.o.ReadOnly || s.gone {
+		off, err := index.Build(s.base, b.offsetEntries())
+		if err != nil {
+			return nil, err
+		}
+		tim, err := timeindex.Build(s.base, b.timeEntries())
+		if err != nil {
+			off.Close()
+			return nil, err
+		}
+		x := &indexes{offset: off, time: tim, heap: true}
+		s.ix.Store(x)
+		return x, nil
+	}
+	if err := s.writeIndexes(b); err != nil {
+		return nil, err
+	}
+	x, err := s.openIndexes(writable)
+	if err != nil {
+		return nil, err
+	}
+	s.ix.Store(x)
+	return x, nil
+}
+
+// writeIndexes replaces both index files by what the builder gathered, exactly sized; mu is held, no index is open.
+func (s *Segment) writeIndexes(b *builder) error {
+	s.dirtyIdx = true
+	off, err := index.Rebuild(s.name(idxSuffix), s.base, s.o.index(), b.offsetEntries())
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(off.Seal(), off.Close()); err != nil {
+		return err
+	}
+	tim, err := timeindex.Rebuild(s.name(timeSuffix), s.base, s.o.index(), b.timeEntries())
+	if err != nil {
+		return err
+	}
+	return errors.Join(tim.Seal(), tim.Close())
+}
+
+// distrust rebuilds the indexes after a reader found that bad does not fit the log. It does so once in the life of a
+// Segment; if that does not help the log itself is to blame.
+func (s *Segment) distrust(bad *indexes) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ix.Load() != bad {
+		return nil // somebody was faster
+	}
+	if s.rebuilt {
+		return errIndex
+	}
+	s.rebuilt = true
+	_, err := s.rebuildIndexes(bad.writable)
+	return err
+}
+
+// indexBytes is what both index files hold.
+func (s *Segment) indexBytes() int64 {
+	if x := s.ix.Load(); x != nil {
+		return int64(x.offset.Len())*index.EntrySize + int64(x.time.Len())*timeindex.EntrySize
+	}
+	if n := s.idxBytes.Load(); n >= 0 {
+		return n
+	}
+	var n int64
+	for _, kind := range []string{idxSuffix, timeSuffix} {
+		if info, err := s.o.FS.Stat(s.name(kind)); err == nil {
+			n += info.Size()
+		}
+	}
+	s.idxBytes.Store(n)
+	return n
+}
+
+// builder gathers the entries that a rebuild of the indexes from the log has, by the rule of recovery: a batch gets one
+// if it starts more than the interval behind the last batch that got one.
+type builder struct {
+	base, interval     int64
+	maxOffset, maxTime int
+	pos, lastIndexed   int64
+	first, last        int64 // first batch's largest timestamp; last offset so far
+	maxTs, maxTsOffset int64
+	offsets            []offsetPoint
+	times              []timePoint
+}
+
+type offsetPoint struct{ relative, position uint32 }
+
+type timePoint struct {
+	timestamp int64
+	relative  uint32
+}
+
+func (s *Segment) newBuilder() *builder {
+	return &builder{base: s.base, interval: s.o.IndexIntervalBytes, maxOffset: int(s.o.IndexMaxBytes / index.EntrySize),
+		maxTime: int(s.o.IndexMaxBytes / timeindex.EntrySize), first: -1, last: s.base - 1, maxTs: -1, maxTsOffset: s.base}
+}
+
+// add offers the next batch. An index that is full stays as it is: look-ups behind its end walk further.
+func (b *builder) add(h header) {
+	if h.maxTs > b.maxTs {
+		b.maxTs, b.maxTsOffset = h.maxTs, h.last
+	}
+	if b.pos == 0 {
+		b.first = h.maxTs
+	}
+	if b.pos-b.lastIndexed > b.interval && len(b.offsets) < b.maxOffset {
+		b.offsets = append(b.offsets, offsetPoint{uint32(h.last - b.base), uint32(b.pos)})
+		b.time(b.maxTime - 1)
+		b.lastIndexed = b.pos
+	}
+	b.pos += h.size
+	b.last = h.last
+}
+
+func (b *builder) time(limit int) {
+	n := len(b.times)
+	if n >= limit || b.maxTs < 0 || n > 0 && b.times[n-1].timestamp >= b.maxTs {
+		return
+	}
+	b.times = append(b.times, timePoint{b.maxTs, uint32(b.maxTsOffset - b.base)})
+}
+
+// finish adds the last time entry, which may use the reserved slot.
+func (b *builder) finish() { b.time(b.maxTime) }
+
+func (b *builder) offsetEntries() iter.Seq2[index.Entry, error] {
+	return func(yield func(index.Entry, error) bool) {
+		for _, p := range b.offsets {
+			if !yield(index.Entry{Offset: b.base + int64(p.relative), Position: int64(p.position)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (b *builder) timeEntries() iter.Seq2[timeindex.Entry, error] {
+	return func(yield func(timeindex.Entry, error) bool) {
+		for _, p := range b.times {
+			if !yield(timeindex.Entry{Timestamp: p.timestamp, Offset: b.base + int64(p.relative)}, nil) {
+				return
+			}
+		}
+	}
+}

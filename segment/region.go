@@ -1,0 +1,178 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+)
+
+// Region is a byte range of one segment. It starts at a batch boundary and may end inside a batch. It holds a reference
+// to the segment until Close. The zero Region is empty. ReadAt and WriteTo may run concurrently; Close may not run
+// beside them. Do not copy a Region that is going to be closed twice.
+type Region struct {
+	s     *Segment
+	pos   int64
+	n     int64
+	cuts  int64
+	first Position
+}
+
+// Region returns the bytes from the batch that holds offset on (it may begin before offset; behind a gap it is the next
+// batch). The range holds whole batches whose last offset is below bound, but is cut to maxBytes, which may be inside a
+// batch; with atLeastOne the first batch is whole even if it is larger than maxBytes. A bound at or above NextOffset
+// costs no look-up.
+//
+// ErrNotFound: no batch here ends at or above offset. An empty Region: the batch is there, but not below bound, or
+// maxBytes is 0. Errors as Find.
+func (s *Segment) Region(offset, maxBytes, bound int64, atLeastOne bool) (Region, error) {
+	if maxBytes < 0 {
+		return Region{}, fmt.Errorf("segment: %d is no size for a region", maxBytes)
+	}
+	if !s.Retain() {
+		return Region{}, ErrClosed
+	}
+	var r Region
+	err := s.reading(func(v view) (err error) {
+		r, err = v.region(offset, maxBytes, bound, atLeastOne)
+		return err
+	})
+	if err != nil {
+		s.Release()
+		return Region{}, err
+	}
+	r.s = s
+	return r, nil
+}
+
+func (v view) region(offset, maxBytes, bound int64, atLeastOne bool) (Region, error) {
+	p, err := v.find(offset)
+	if err != nil {
+		return Region{}, err
+	}
+	limit := v.m.size
+	if v.m.next < 0 || bound < v.m.next {
+		q, err := v.find(bound)
+		switch {
+		case err == nil:
+			limit = q.Pos
+		case err != ErrNotFound:
+			return Region{}, err
+		}
+	}
+	n := maxBytes
+	if atLeastOne {
+		n = max(n, p.Size)
+	}
+	return Region{pos: p.Pos, n: max(min(n, limit-p.Pos), 0), cuts: v.m.cuts, first: p}, nil
+}
+
+// Len is the number of bytes.
+func (r *Region) Len() int64 { return r.n }
+
+// First is the batch the region starts with, also if the region is empty because of its bound or size.
+func (r *Region) First() Position { return r.first }
+
+// Position is the first byte of the region in the .log.
+func (r *Region) Position() int64 { return r.pos }
+
+// ReadAt reads from the region as an io.ReaderAt: io.EOF at its end. ErrChanged if the segment was truncated since the
+// region was made, whether or not the bytes asked for were touched.
+func (r *Region) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, fmt.Errorf("segment: negative offset %d in a region", off)
+	}
+	if off >= r.n {
+		return 0, io.EOF
+	}
+	h, err := r.s.acquire()
+	if err != nil {
+		return 0, err
+	}
+	defer h.release()
+	want := int(min(int64(len(p)), r.n-off))
+	n, err := readFull(h, p[:want], r.pos+off)
+	if err == nil {
+		err = r.check(off+int64(n), n == want)
+	}
+	if err == nil && want < len(p) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// check judges bytes that were just read or sent: at is where they end in the region.
+func (r *Region) check(at int64, whole bool) error {
+	if r.s.pub.load().cuts != r.cuts || !whole && r.s.shrunk() {
+		if whole {
+			return ErrChanged
+		}
+		return errors.Join(ErrChanged, io.ErrUnexpectedEOF)
+	}
+	if !whole {
+		return &CorruptError{File: r.s.File(), Position: r.pos + at, Offset: -1, Reason: "the file is shorter than it was", Err: io.ErrUnexpectedEOF}
+	}
+	return nil
+}
+
+// WriteTo sends the region. To a socket on Linux it is sendfile with an offset of its own, so that any number of
+// goroutines may send from one file; the socket's write deadline ends a stalled send. Elsewhere, and to other writers, it
+// copies through a pooled buffer. A file that became shorter is io.ErrUnexpectedEOF (and ErrChanged if it was cut).
+func (r *Region) WriteTo(w io.Writer) (int64, error) {
+	if r.n == 0 {
+		return 0, nil
+	}
+	h, err := r.s.acquire()
+	if err != nil {
+		return 0, err
+	}
+	defer h.release()
+	var sent int64
+	if c, ok := w.(syscall.Conn); ok && r.s.o.FS.Traits(r.s.dir).Sendfile {
+		n, handled, err := r.send(c, h)
+		if err != nil || handled {
+			return n, err
+		}
+		sent = n
+	}
+	n, err := r.copyTo(w, h, sent)
+	return sent + n, err
+}
+
+func (r *Region) copyTo(w io.Writer, h *handle, from int64) (sent int64, err error) {
+	buf := readBuffers.Get().(*[readBuffer]byte)
+	defer readBuffers.Put(buf)
+	for at := from; at < r.n; {
+		want := int(min(readBuffer, r.n-at))
+		n, err := readFull(h, buf[:want], r.pos+at)
+		if err != nil {
+			return sent, err
+		}
+		bad := r.check(at+int64(n), n == want)
+		if errors.Is(bad, ErrChanged) || n == 0 {
+			return sent, bad
+		}
+		m, err := w.Write(buf[:n])
+		sent += int64(m)
+		if err == nil && m < n {
+			err = io.ErrShortWrite
+		}
+		if err == nil {
+			err = bad
+		}
+		if err != nil {
+			return sent, err
+		}
+		at += int64(n)
+	}
+	return sent, nil
+}
+
+// Close gives the reference back. A second Close does nothing.
+func (r *Region) Close() error {
+	if s := r.s; s != nil {
+		r.s, r.n = nil, 0
+		s.Release()
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package segment
+
+import (
+	"time"
+)
+
+// Incoming is what the roll decision must know of the bytes about to be appended.
+type Incoming struct {
+	Bytes        int64
+	LastOffset   int64
+	MaxTimestamp int64 // Unix ms; -1 none
+}
+
+// RollReason says why a segment must be rolled before an append.
+type RollReason uint8
+
+// Reasons, in the order they are looked at.
+const (
+	NoRoll     RollReason = iota
+	RollSize              // segment.bytes would be exceeded
+	RollTime              // segment.ms has passed, by the batches' own time if the first batch has one
+	RollIndex             // an index takes no more entries
+	RollOffset            // the last offset is not representable from the base
+)
+
+func (r RollReason) String() string {
+	return [...]string{"none", "size", "time", "index full", "offset range"}[min(r, RollOffset)]
+}
+
+// NeedsRoll decides, by Kafka's rules, whether a new segment must be started before next is appended. An empty segment
+// is rolled only when the offset does not fit (a segment must hold something, however large). It may open the indexes; an
+// error in doing so shows in the append.
+func (s *Segment) NeedsRoll(next Incoming, now time.Time) (bool, RollReason) {
+	m := s.pub.load()
+	if r := s.rollReason(next, now, m); r != NoRoll {
+		return true, r
+	}
+	return false, NoRoll
+}
+
+func (s *Segment) rollReason(next Incoming, now time.Time, m marks) RollReason {
+	if d := next.LastOffset - s.base; d < 0 || d > maxRelative {
+		return RollOffset
+	}
+	if m.size == 0 {
+		return NoRoll
+	}
+	if m.size > s.maxBytes.Load()-next.Bytes {
+		return RollSize
+	}
+	if limit := s.maxAge.Load(); limit >= 0 && s.waited(next, now) > limit/int64(time.Millisecond)-s.jitter {
+		return RollTime
+	}
+	if s.indexFull() {
+		return RollIndex
+	}
+	return NoRoll
+}
+
+// waited is the age of the segment in milliseconds: message time if its first batch has a timestamp, else wall clock.
+func (s *Segment) waited(next Incoming, now time.Time) int64 {
+	if first, err := s.firstTimestamp(); err == nil && first >= 0 {
+		return next.MaxTimestamp - first
+	}
+	return now.UnixMilli() - s.created.Load()
+}
+
+func (s *Segment) indexFull() bool {
+	x := s.ix.Load()
+	if x == nil || !x.writable {
+		s.mu.Lock()
+		y, err := s.activate()
+		s.mu.Unlock()
+		if err != nil {
+			return false
+		}
+		x = y
+	}
+	return x.offset.Full() || x.time.Full()
+}
+
+// SetRoll changes segment.bytes and segment.ms of a segment in use; 0 keeps the present value. The jitter that was drawn
+// stays.
+func (s *Segment) SetRoll(maxBytes int64, maxAge time.Duration) {
+	if maxBytes > 0 {
+		s.maxBytes.Store(min(maxBytes, maxRelative))
+	}
+	if maxAge != 0 {
+		s.maxAge.Store(int64(maxAge))
+	}
+}
+
+// firstTimestamp is the largest timestamp of the first batch, -1 if it has none or the segment is empty.
+func (s *Segment) firstTimestamp() (int64, error) {
+	m := s.pub.load()
+	if m.size == 0 {
+		return -1, nil
+	}
+	if m.firstTs != unknown {
+		return m.firstTs, nil
+	}
+	p, err := s.First()
+	if err == ErrNotFound {
+		return -1, nil
+	}
+	return p.MaxTimestamp, err
+}
+
+// FirstTimestamp is the largest timestamp of the first batch (Unix ms), from which the age of a segment counts; -1 if it
+// has none. It reads one header the first time.
+func (s *Segment) FirstTimestamp() (int64, error) { return s.firstTimestamp() }

@@ -1,0 +1,162 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/partlog/partlog/timeindex"
+)
+
+// Seal ends appending: the last time index entry is written, the files get their exact lengths, and the indexes are
+// mapped from now on. It does not sync; Sync does. Sealing twice does nothing. Only Truncate makes a sealed segment
+// writable again.
+func (s *Segment) Seal(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == sealed {
+		return nil
+	}
+	if _, err := s.activate(); err != nil {
+		return err
+	}
+	return s.seal()
+}
+
+// seal is Seal of an active segment; mu is held.
+func (s *Segment) seal() error {
+	x, err := s.loadIndexes(true)
+	if err != nil {
+		return err
+	}
+	m := s.pub.load()
+	if m.maxTs >= 0 {
+		if err := x.time.AppendLast(timeindex.Entry{Timestamp: m.maxTs, Offset: m.maxTsOffset}); err != nil {
+			return err
+		}
+		s.dirtyIdx = true
+	}
+	if err := errors.Join(x.offset.Seal(), x.time.Seal()); err != nil {
+		return err
+	}
+	if err := s.trimLog(m.size); err != nil {
+		return err
+	}
+	s.idxBytes.Store(s.indexBytes())
+	s.state = sealed
+	return s.dropIndexes()
+}
+
+// trimLog takes away space that was allocated ahead.
+func (s *Segment) trimLog(size int64) error {
+	if !s.o.Preallocate {
+		return nil
+	}
+	h, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	return h.Truncate(size)
+}
+
+// finish is the writing part of Close.
+func (s *Segment) finish() error {
+	s.mu.Lock()
+	if s.o.ReadOnly || s.gone || s.state != active && s.state != sealed || s.failure() != nil {
+		s.mu.Unlock()
+		return s.failure()
+	}
+	var err error
+	wasActive := s.state == active
+	if wasActive {
+		err = s.seal()
+	}
+	dirty := s.dirtyIdx
+	s.mu.Unlock()
+	if err != nil || !wasActive && !dirty {
+		return err
+	}
+	return s.Sync()
+}
+
+// Sync makes the .log, then the indexes, then the transaction index durable, so that the recovery point may pass the
+// segment. It covers everything published before the call. After a failed sync the segment is ErrBroken: nothing is
+// confirmed until it is opened and recovered again.
+func (s *Segment) Sync() error {
+	if err := s.syncLog(func(h *handle) error { return h.Sync() }); err != nil {
+		return err
+	}
+	if s.o.ReadOnly {
+		return nil
+	}
+	if err := s.syncIndexes(); err != nil {
+		return s.stop(err)
+	}
+	if err := s.txn.sync(s); err != nil {
+		return s.stop(err)
+	}
+	return nil
+}
+
+// SyncData makes the .log durable, so that a durable acknowledgement may go out. Indexes are not touched. Errors as Sync.
+func (s *Segment) SyncData() error {
+	return s.syncLog(func(h *handle) error { return h.SyncData() })
+}
+
+func (s *Segment) syncLog(sync func(*handle) error) error {
+	if s.o.ReadOnly {
+		return ErrReadOnly
+	}
+	if err := s.failure(); err != nil {
+		return err
+	}
+	h, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	if err := sync(h); err != nil {
+		return s.stop(err)
+	}
+	return s.failure() // another sync may have failed and taken the error this one should have seen
+}
+
+// syncIndexes syncs both index files if bytes were written to them since the last time.
+func (s *Segment) syncIndexes() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dirtyIdx || s.gone {
+		return nil
+	}
+	x := s.ix.Load()
+	if x != nil && x.writable {
+		if err := errors.Join(x.offset.Sync(), x.time.Sync()); err != nil {
+			return err
+		}
+		s.dirtyIdx = false
+		return nil
+	}
+	for _, kind := range []string{idxSuffix, timeSuffix} {
+		if err := s.syncNamed(kind); err != nil {
+			return err
+		}
+	}
+	s.dirtyIdx = false
+	return nil
+}
+
+func (s *Segment) syncNamed(kind string) error {
+	f, err := s.o.FS.OpenFile(s.name(kind), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

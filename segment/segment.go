@@ -1,0 +1,250 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/partlog/partlog/vfs"
+)
+
+const (
+	logSuffix  = ".log"
+	idxSuffix  = ".index"
+	timeSuffix = ".timeindex"
+	txnSuffix  = ".txnindex"
+)
+
+// Segment is N.log with N.index, N.timeindex and N.txnindex. Writing methods serialise among themselves; reading
+// methods may run at any time from any goroutine that holds a reference, and take no lock but to open or rebuild an
+// index and, for an instant, to read the published marks.
+type Segment struct {
+	dir  string
+	base int64
+	o    Options
+
+	// mu serialises whatever changes files or the choice of index objects: append, truncate, seal, the writing part of
+	// recovery, rename, opening indexes. It is held across file I/O, never across a data sync or a callback. Under it:
+	// opening, pub.
+	mu        sync.Mutex
+	state     state // guarded by mu
+	since     int64 // bytesSinceIndex of Kafka; guarded by mu
+	rebuilt   bool  // indexes were rebuilt on a reader's complaint once; guarded by mu
+	gone      bool  // files were removed: indexes live in memory; guarded by mu
+	dirtyIdx  bool  // index bytes written since the last Sync; guarded by mu
+	maxBytes  atomic.Int64
+	maxAge    atomic.Int64 // nanoseconds; < 0 none
+	jitter    int64        // milliseconds
+	created   atomic.Int64 // wall clock at open, or when the segment was emptied; ms
+	broken    atomic.Pointer[error]
+	ix        atomic.Pointer[indexes]
+	txn       txns
+	refs      atomic.Int64
+	closing   atomic.Bool  // Close was called
+	modTime   atomic.Int64 // of the .log at open, ms; replaced by the clock at each append
+	idxBytes  atomic.Int64 // of both index files at open; -1 = not asked yet
+	opening   sync.Mutex   // guards suffix and the opening and parking of file; held across open and close only
+	suffix    string
+	file      atomic.Pointer[handle]
+	pub       published
+	parkedIdx bool
+}
+
+type state uint8
+
+const (
+	opened state = iota // from disk; the first append makes it active
+	active
+	sealed
+	closed
+)
+
+// Create makes an empty segment's files: log and both indexes; an existing one is fs.ErrExist. They have names only
+// after the caller has synced the directory. The segment takes appends at once.
+func Create(dir string, base int64, o Options) (*Segment, error) {
+	if base < 0 {
+		return nil, fmt.Errorf("segment: base offset %d is negative", base)
+	}
+	if o.ReadOnly {
+		return nil, ErrReadOnly
+	}
+	s := newSegment(dir, base, o)
+	f, err := s.o.FS.OpenFile(s.name(logSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if s.o.Preallocate {
+		err = f.Truncate(s.o.MaxBytes)
+		if e := f.Allocate(0, s.o.MaxBytes); e != nil && !errors.Is(e, vfs.ErrUnsupported) && err == nil {
+			err = e
+		}
+	}
+	if err == nil {
+		s.file.Store(newHandle(f))
+		s.pub.m = marks{next: base, maxTs: -1, maxTsOffset: base, firstTs: unknown}
+		s.mu.Lock()
+		_, err = s.createIndexes()
+		s.mu.Unlock()
+	}
+	if err != nil {
+		s.discard(f)
+		return nil, err
+	}
+	s.state = active
+	s.idxBytes.Store(0)
+	return s, nil
+}
+
+// discard removes what a failed Create left behind.
+func (s *Segment) discard(f vfs.File) {
+	s.dropIndexes()
+	f.Close()
+	for _, kind := range []string{logSuffix, idxSuffix, timeSuffix} {
+		s.o.FS.Remove(s.name(kind))
+	}
+}
+
+// Open takes an existing segment. It asks for the length of the .log and opens nothing: what is in the files is seen,
+// and judged, on first use. An appendable segment is simply appended to; Truncate and Recover work at once.
+func Open(dir string, base int64, o Options) (*Segment, error) {
+	s := newSegment(dir, base, o)
+	info, err := s.o.FS.Stat(s.name(logSuffix))
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: s.name(logSuffix), Err: errors.New("is a directory")}
+	}
+	s.pub.m = marks{size: info.Size(), next: unknown, maxTs: unknown, maxTsOffset: base, firstTs: unknown}
+	if info.Size() == 0 {
+		s.pub.m.next = base
+	}
+	s.modTime.Store(info.ModTime().UnixMilli())
+	if info.Size() > maxBytes {
+		return nil, &OverflowError{File: s.name(logSuffix), Base: base, Offset: base, Bytes: info.Size()}
+	}
+	return s, nil
+}
+
+func newSegment(dir string, base int64, o Options) *Segment {
+	s := &Segment{dir: dir, base: base, o: o.withDefaults()}
+	s.suffix = o.Suffix
+	s.maxBytes.Store(s.o.MaxBytes)
+	s.maxAge.Store(int64(s.o.MaxAge))
+	if limit := min(s.o.JitterMax, s.o.MaxAge).Milliseconds(); limit > 0 {
+		s.jitter = rand.Int64N(limit)
+	}
+	now := s.o.Now().UnixMilli()
+	s.created.Store(now)
+	s.modTime.Store(now)
+	s.idxBytes.Store(-1)
+	s.refs.Store(1)
+	return s
+}
+
+// Base is the offset in the file names; no offset in the segment is smaller.
+func (s *Segment) Base() int64 { return s.base }
+
+// name of one of the segment's files.
+func (s *Segment) name(kind string) string {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	return s.nameWith(kind, s.suffix)
+}
+
+func (s *Segment) nameWith(kind, suffix string) string {
+	n := FileName(s.base, kind) + suffix
+	if s.dir == "" || s.dir == "." {
+		return n
+	}
+	return s.dir + "/" + n
+}
+
+// File is the path of the .log below the root of the file system, as it is called now.
+func (s *Segment) File() string { return s.name(logSuffix) }
+
+// FileName is Kafka's name for the file of the kind (".log", ".index", ".timeindex", ".txnindex", ".snapshot") that
+// belongs to an offset: twenty digits and the kind.
+func FileName(offset int64, kind string) string {
+	var b [20]byte
+	d := strconv.AppendInt(b[:0], offset, 10)
+	return strings.Repeat("0", max(0, 20-len(d))) + string(d) + kind
+}
+
+// List names the segments of a directory in ascending order: one base per "N.log". Files with a suffix are not listed.
+func List(fsys vfs.FS, dir string) (bases []int64, err error) {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if base, ok := parseName(e.Name()); ok && !e.IsDir() {
+			bases = append(bases, base)
+		}
+	}
+	slices.Sort(bases)
+	return bases, nil
+}
+
+func parseName(name string) (int64, bool) {
+	digits, ok := strings.CutSuffix(name, logSuffix)
+	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return 0, false
+	}
+	base, err := strconv.ParseInt(digits, 10, 64)
+	return base, err == nil
+}
+
+// stop makes the segment refuse writes and syncs for good.
+func (s *Segment) stop(cause error) error {
+	err := fmt.Errorf("%s: %w: %w", s.name(logSuffix), ErrBroken, cause)
+	s.broken.CompareAndSwap(nil, &err)
+	return err
+}
+
+func (s *Segment) failure() error {
+	if p := s.broken.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Info is one reading of a segment's facts.
+type Info struct {
+	Base                int64
+	NextOffset          int64 // -1 until something had to know it: NextOffset reads it
+	Bytes               int64 // of whole batches, as published
+	IndexBytes          int64 // of both index files
+	LargestTimestamp    int64 // of the batches; the .log's modification time if none has one (Unix ms)
+	FirstBatchTimestamp int64 // MaxInt64 if there is none or nothing had to know it: FirstTimestamp reads it
+	ModTime             time.Time
+	Sealed              bool // no appends since it was opened, or sealed
+	Pins                int  // references beside the owner's
+}
+
+// Info reads the facts. It may read the last entry of the time index once; nothing else touches the disk.
+func (s *Segment) Info() Info {
+	ts, _, err := s.LargestTimestamp()
+	mod := time.UnixMilli(s.modTime.Load())
+	if err != nil {
+		ts = mod.UnixMilli()
+	}
+	m := s.pub.load()
+	i := Info{Base: s.base, NextOffset: max(m.next, -1), Bytes: m.size, IndexBytes: s.indexBytes(), LargestTimestamp: ts,
+		FirstBatchTimestamp: noFirst(m.firstTs), ModTime: mod, Pins: int(max(s.refs.Load()-1, 0))}
+	if s.closing.Load() {
+		i.Pins = int(max(s.refs.Load(), 0))
+	}
+	s.mu.Lock()
+	i.Sealed = s.state != active
+	s.mu.Unlock()
+	return i
+}
