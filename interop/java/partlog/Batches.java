@@ -61,6 +61,8 @@ final class Batches {
                     while (records.hasNext()) {
                         Record r = records.next();
                         r.ensureValid();
+                        if (r.hasKey()) r.key();
+                        if (r.hasValue()) r.value();
                         r.headers();
                         count++;
                     }
