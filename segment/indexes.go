@@ -26,6 +26,11 @@ var errIndex = errors.New("segment: index does not fit the log")
 
 // createIndexes makes the empty files of a new segment; mu is held.
 func (s *Segment) createIndexes() (*indexes, error) {
+	for _, kind := range []string{idxSuffix, timeSuffix, txnSuffix} { // an index without its log is nobody's
+		if err := s.o.FS.Remove(s.name(kind)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
 	off, err := index.Create(s.name(idxSuffix), s.base, s.o.index())
 	if err != nil {
 		return nil, err

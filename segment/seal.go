@@ -46,9 +46,9 @@ func (s *Segment) seal() error {
 	if err := s.trimLog(m.size); err != nil {
 		return err
 	}
-	s.idxBytes.Store(s.indexBytes())
 	s.state = sealed
-	return s.dropIndexes()
+	s.ix.Store(&indexes{offset: x.offset, time: x.time})
+	return nil
 }
 
 // trimLog takes away space that was allocated ahead.
