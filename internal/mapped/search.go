@@ -134,7 +134,7 @@ func Changed(err error) bool {
 }
 
 func (t *Table) ask(s *state, q *query) error {
-	q.size, q.per, q.n, q.err = t.size, t.chunk(), s.start, nil
+	q.size, q.per, q.n, q.err, q.found, q.out = t.size, t.chunk(), s.start, nil, Raw{}, nil
 	switch s.kind {
 	case closed:
 		return t.pathError("read", fs.ErrClosed)
@@ -189,7 +189,6 @@ func (q *query) searchMapping(b []byte) {
 
 // searchTail answers from the tail alone if it can; false: the answer lies before it.
 func (q *query) searchTail() bool {
-	q.found = Raw{}
 	if q.want == chunk {
 		if q.slot < q.n/q.per {
 			return false
@@ -215,7 +214,6 @@ func (q *query) searchTail() bool {
 
 // search answers from the entries before the tail, knowing that the tail is empty or all above the target.
 func (q *query) search() {
-	q.found = Raw{}
 	if q.want == chunk {
 		q.out = q.buf[:0]
 		if e := q.entries(q.slot); len(e) > 0 {
@@ -253,7 +251,11 @@ func (q *query) search() {
 // most readers are near the end of the log, and so only two chunks of a file are touched again and again.
 func (q *query) findChunk() int {
 	lo, hi := -1, (q.n+q.per-1)/q.per // first keys: up to lo at most target, from hi on above it
-	for warm := 1; warm <= 2 && hi > 0; warm++ {
+	warm := 2
+	if len(q.tail) > 0 {
+		warm-- // it was looked at
+	}
+	for ; warm > 0 && hi > 0; warm-- {
 		if q.key(q.first(hi-1)) <= q.target {
 			return hi - 1
 		}

@@ -257,7 +257,7 @@ func (t *Table) shortened(s *state, keep int) (*state, error) {
 		q := queries.Get().(*query)
 		defer queries.Put(q)
 		q.want, q.slot = chunk, next.start/c
-		if err := t.ask(s, q); err != nil {
+		if err := t.answer(q); err != nil {
 			return nil, err
 		}
 		tail = q.out
