@@ -259,13 +259,17 @@ func (t *tree) Link(old, new string) error {
 }
 
 func (t *tree) link(old, new string) error {
-	n, err := t.lookup(old)
+	from, oldBase, err := t.lookupParent(old)
 	if err != nil {
 		return err
 	}
 	dir, base, err := t.lookupParent(new)
 	if err != nil {
 		return err
+	}
+	n, ok := from.children[oldBase]
+	if !ok {
+		return syscall.ENOENT
 	}
 	if _, ok := dir.children[base]; ok {
 		return syscall.EEXIST
