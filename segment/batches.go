@@ -176,7 +176,7 @@ func (s *Segment) Batches(position int64) iter.Seq2[record.Batch, error] {
 }
 
 func (s *Segment) each(position int64, yield func(record.Batch, error) bool) error {
-	if s.o.ReadOnly {
+	if s.growing() {
 		if err := s.settle(); err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ type view struct {
 }
 
 func (s *Segment) readOnce(f func(v view) error) error {
-	if s.o.ReadOnly {
+	if s.growing() {
 		if err := s.settle(); err != nil {
 			return err
 		}
@@ -204,6 +204,9 @@ func (s *Segment) NextOffset() (int64, error) {
 	return s.pub.load().next, nil
 }
 
+// growing says that another process may be appending: what is not whole batches at the end is not there yet.
+func (s *Segment) growing() bool { return s.o.ReadOnly && !s.o.Whole }
+
 // settle learns the next offset.
 func (s *Segment) settle() error {
 	if s.pub.load().next >= 0 {
@@ -241,7 +244,7 @@ func (s *Segment) settleLocked() error {
 	if err != nil {
 		return err
 	}
-	if bad != nil && !s.o.ReadOnly {
+	if bad != nil && !s.growing() {
 		return s.corrupt(bad)
 	}
 	if next-1-s.base > maxRelative {

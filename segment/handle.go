@@ -127,6 +127,17 @@ func (s *Segment) Close() error {
 	return err
 }
 
+// Abandon gives up the owner's reference and writes nothing: after a failure, or when only a look was wanted.
+func (s *Segment) Abandon() error {
+	if s.closing.Swap(true) {
+		return nil
+	}
+	if s.refs.Add(-1) == 0 {
+		return s.shut()
+	}
+	return nil
+}
+
 // Park closes the files and mappings of an idle segment; the next use opens them again. What is being read finishes
 // first. Nothing is lost: index entries in memory are handed to the system.
 func (s *Segment) Park() error {

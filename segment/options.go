@@ -32,6 +32,7 @@ type Options struct {
 	Preallocate        bool          // preallocate: Create makes the file MaxBytes long; it is trimmed by Seal and Close
 	Map                index.MapMode // whether sealed indexes may be mapped
 	Budget             *index.Budget // shared bound on mappings; nil = the process-wide one
+	Whole              bool          // with ReadOnly: nobody appends any more, so a tail that is not whole batches is *CorruptError and not the end
 	ReadOnly           bool          // no byte is written; damaged or missing indexes are built in memory; a live writer may be at work
 	Suffix             string        // ".cleaned", ".swap", ".deleted": behind every file name; "" for live files
 	Now                func() time.Time

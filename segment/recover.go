@@ -10,7 +10,7 @@ import (
 // offsets that went away; SetAborted replaces it.
 //
 // Damage below o.Durable is never cut: the error is the *CorruptError of Scan.FirstBad and nothing was written. The same
-// holds for every other error that comes before the first write: the context's, Each's, Save's, *OverflowError. Indexes
+// holds for every other error that comes before the first write: the context's, Each's, BeforeCut's, *OverflowError. Indexes
 // are written before the log is cut, so that a full disk leaves the log as it was.
 //
 // Nothing is durable before Sync. With Options.ReadOnly nothing is written: the cut and the indexes exist in memory only.
@@ -30,8 +30,8 @@ func (s *Segment) Recover(ctx context.Context, o ScanOptions) (Scan, error) {
 	if scan.Verdict == Damaged {
 		return scan, scan.FirstBad
 	}
-	if scan.Verdict == TornWithValid && o.Save != nil && !s.o.ReadOnly {
-		if err := s.save(scan, o.Save); err != nil {
+	if scan.CutBytes > 0 && o.BeforeCut != nil && !s.o.ReadOnly {
+		if err := s.beforeCut(scan, o.BeforeCut); err != nil {
 			return scan, err
 		}
 	}
@@ -66,13 +66,13 @@ func (s *Segment) takeLength() (marks, error) {
 	return m, nil
 }
 
-func (s *Segment) save(scan Scan, to func(io.ReaderAt, int64) error) error {
+func (s *Segment) beforeCut(scan Scan, call func(Scan, io.ReaderAt) error) error {
 	h, err := s.acquire()
 	if err != nil {
 		return err
 	}
 	defer h.release()
-	return to(io.NewSectionReader(h, scan.ValidBytes, scan.CutBytes), scan.CutBytes)
+	return call(scan, h)
 }
 
 // settleAt is the writing half: indexes, then the log's length, then what readers see.

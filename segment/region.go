@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"syscall"
+
+	"github.com/partlog/partlog/record"
 )
 
 // Region is a byte range of one segment. It starts at a batch boundary and may end inside a batch. It holds a reference
@@ -75,6 +78,27 @@ func (r *Region) First() Position { return r.first }
 
 // Position is the first byte of the region in the .log.
 func (r *Region) Position() int64 { return r.pos }
+
+// Batches iterates over the whole batches of the region, CRCs checked; a batch that the region's end cuts in two is left
+// out. Views, valid until the next step; errors as Segment.Batches.
+func (r *Region) Batches() iter.Seq2[record.Batch, error] {
+	return func(yield func(record.Batch, error) bool) {
+		at := r.pos
+		if r.n == 0 {
+			return
+		}
+		for b, err := range r.s.Batches(r.pos) {
+			if err == nil {
+				if at += int64(b.Size()); at > r.pos+r.n {
+					return
+				}
+			}
+			if !yield(b, err) || err != nil || at == r.pos+r.n {
+				return
+			}
+		}
+	}
+}
 
 // ReadAt reads from the region as an io.ReaderAt: io.EOF at its end. ErrChanged if the segment was truncated since the
 // region was made, whether or not the bytes asked for were touched.

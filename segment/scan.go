@@ -23,9 +23,9 @@ type ScanOptions struct {
 	// Evict drops the file's clean cached pages first, so that the device is read and not what a failed sync left in
 	// the cache.
 	Evict bool
-	// Save is called by Recover with the bytes that it is going to cut, if good batches are among them
-	// (TornWithValid). An error ends the recovery with that error and nothing is changed.
-	Save func(tail io.ReaderAt, n int64) error
+	// BeforeCut is called by Recover when it is going to cut s.CutBytes behind s.ValidBytes, before anything is
+	// changed; tail reads the .log by position. An error ends the recovery with that error and nothing is changed.
+	BeforeCut func(s Scan, tail io.ReaderAt) error
 }
 
 // Verdict of a scan.

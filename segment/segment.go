@@ -168,6 +168,24 @@ func (s *Segment) nameWith(kind, suffix string) string {
 	return s.dir + "/" + n
 }
 
+// Size is the bytes of whole batches, as published: no I/O.
+func (s *Segment) Size() int64 { return s.pub.load().size }
+
+// Pins counts the references beside the owner's.
+func (s *Segment) Pins() int {
+	n := s.refs.Load()
+	if !s.closing.Load() {
+		n--
+	}
+	return int(max(n, 0))
+}
+
+// IndexFile and TimeIndexFile are the paths of the two indexes below the root of the file system.
+func (s *Segment) IndexFile() string { return s.name(idxSuffix) }
+
+// TimeIndexFile is the path of the time index.
+func (s *Segment) TimeIndexFile() string { return s.name(timeSuffix) }
+
 // File is the path of the .log below the root of the file system, as it is called now.
 func (s *Segment) File() string { return s.name(logSuffix) }
 
@@ -223,6 +241,8 @@ type Info struct {
 	NextOffset          int64 // -1 until something had to know it: NextOffset reads it
 	Bytes               int64 // of whole batches, as published
 	IndexBytes          int64 // of both index files
+	IndexEntries        int   // in the offset index
+	TimeIndexEntries    int   // in the time index
 	LargestTimestamp    int64 // of the batches; the .log's modification time if none has one (Unix ms)
 	FirstBatchTimestamp int64 // MaxInt64 if there is none or nothing had to know it: FirstTimestamp reads it
 	ModTime             time.Time
@@ -239,9 +259,9 @@ func (s *Segment) Info() Info {
 	}
 	m := s.pub.load()
 	i := Info{Base: s.base, NextOffset: max(m.next, -1), Bytes: m.size, IndexBytes: s.indexBytes(), LargestTimestamp: ts,
-		FirstBatchTimestamp: noFirst(m.firstTs), ModTime: mod, Pins: int(max(s.refs.Load()-1, 0))}
-	if s.closing.Load() {
-		i.Pins = int(max(s.refs.Load(), 0))
+		FirstBatchTimestamp: noFirst(m.firstTs), ModTime: mod, Pins: s.Pins()}
+	if x, err := s.readIndexes(); err == nil {
+		i.IndexEntries, i.TimeIndexEntries = x.offset.Len(), x.time.Len()
 	}
 	s.mu.Lock()
 	i.Sealed = s.state != active

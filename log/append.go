@@ -1,0 +1,220 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
+)
+
+// Role says who assigns offsets and epochs to encoded batches.
+type Role uint8
+
+const (
+	Leader   Role = iota // the log assigns offsets and its leader epoch; one batch an append, checked record by record
+	Follower             // batches keep offsets, epochs and timestamps; gaps are legal, going back is not
+)
+
+// AppendOptions of one AppendBatches call; the zero value is a leader's append with the log's own durability.
+type AppendOptions struct {
+	As Role
+	// LeaderEpoch, if given, fences: for a Leader it must be the log's current epoch, else ErrFenced; for a Follower
+	// it is the newest epoch allowed (batches above it are left out, Kafka's rule), and one below the log's own is
+	// ErrFenced.
+	LeaderEpoch *int32
+	// ExpectedOffset, if given, appends only if the log ends there, else ErrUnexpectedOffset.
+	ExpectedOffset *int64
+	// Durability of this append; Inherit takes the log's.
+	Durability Durability
+}
+
+// Appended says where an append landed.
+type Appended struct {
+	Base, Last int64 // offsets of the first and last record; Last = Base-1 if there was nothing to append
+	AppendTime int64 // Unix ms if the log stamps LogAppendTime, else -1
+	LogStart   int64
+}
+
+// Append adds records as one batch and returns the offset of the first. Under the default Durable it returns once they
+// are on the device; see Config.Durability. A zero Timestamp means now, record.NoTimestamp none. No records is no
+// error: the log end comes back.
+//
+// Errors: ErrInvalidRecord, ErrInvalidTimestamp, ErrTooLarge for what the log's configuration refuses; ErrNoSpace;
+// ErrFailed; ErrClosed. All mean the records are not in the log, except *UnconfirmedError.
+func (l *Log) Append(ctx context.Context, recs ...record.Record) (base int64, err error) {
+	if err := l.admit(ctx); err != nil {
+		return 0, err
+	}
+	if len(recs) == 0 {
+		return l.load().LogEnd, nil
+	}
+	e := l.encoder()
+	defer encoders.Put(e)
+	p, err := l.encode(e, recs)
+	if err != nil {
+		return 0, err
+	}
+	res, err := l.append(ctx, p, AppendOptions{})
+	return res.Base, err
+}
+
+// AppendBatches adds encoded record batches. As Leader, raw must hold exactly one batch with base offset 0; its base
+// offset, leader epoch and, where the log's settings demand it, attributes and timestamps are rewritten IN PLACE, so
+// the caller's slice changes (unless the batch had to be recompressed). As Follower, raw holds any number of batches
+// that are stored as they are. Compressed batches are unpacked for checking, never kept.
+//
+// Errors are Append's, and ErrFenced, ErrUnexpectedOffset, ErrOffsetsOutOfOrder (Follower), record.ErrCorrupt for bad
+// bytes. max.message.bytes limits leaders, not followers.
+func (l *Log) AppendBatches(ctx context.Context, raw []byte, o AppendOptions) (Appended, error) {
+	if err := l.admit(ctx); err != nil {
+		return Appended{}, err
+	}
+	if o.As == Follower {
+		p, err := l.checkFollower(raw, o.LeaderEpoch)
+		if err != nil || p.count == 0 {
+			return l.nothing(), err
+		}
+		return l.append(ctx, p, o)
+	}
+	e := l.encoder()
+	defer encoders.Put(e)
+	p, err := l.checkLeader(e, raw)
+	if err != nil {
+		return Appended{}, err
+	}
+	return l.append(ctx, p, o)
+}
+
+// admit refuses early what can never succeed.
+func (l *Log) admit(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return l.ended()
+}
+
+func (l *Log) nothing() Appended {
+	o := l.load()
+	return Appended{Base: o.LogEnd, Last: o.LogEnd - 1, AppendTime: -1, LogStart: o.LogStart}
+}
+
+// append writes what was prepared and waits as long as the durability asks.
+func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended, error) {
+	res, err := l.write1(&p, o)
+	if err != nil {
+		return res, err
+	}
+	durability := o.Durability
+	if durability == Inherit {
+		durability = l.cfg.Durability
+	}
+	if durability != Buffered {
+		if err := l.commit(ctx, res.Last+1); err != nil {
+			return res, &UnconfirmedError{Base: res.Base, Last: res.Last, Err: err}
+		}
+		return res, nil
+	}
+	return res, l.flushIfDue(ctx, res)
+}
+
+// write1 places the batches at the log end and publishes them.
+func (l *Log) write1(p *prepared, o AppendOptions) (Appended, error) {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if err := l.ended(); err != nil {
+		return Appended{}, err
+	}
+	at := l.load()
+	if o.ExpectedOffset != nil && *o.ExpectedOffset != at.LogEnd {
+		return Appended{}, fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, at.LogEnd)
+	}
+	if p.role == Follower && p.first < at.LogEnd {
+		return Appended{}, fmt.Errorf("%w: batches start at %d, the log ends at %d", ErrUnexpectedOffset, p.first, at.LogEnd)
+	}
+	if int64(len(p.raw)) > l.cfg.SegmentBytes {
+		return Appended{}, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), l.cfg.SegmentBytes)
+	}
+	epoch, err := l.leaderEpoch(p.role, o.LeaderEpoch)
+	if err != nil {
+		return Appended{}, err
+	}
+	if p.role == Leader {
+		p.first, p.last = at.LogEnd, at.LogEnd+p.count-1
+		p.valid.Place(p.first, epoch)
+	}
+	if err := l.rollIfNeeded(p); err != nil {
+		return Appended{}, err
+	}
+	if err := l.assignEpochs(p, epoch); err != nil {
+		return Appended{}, err
+	}
+	if _, err := l.list.Load().active().Append(p.raw); err != nil {
+		return Appended{}, l.refused(err)
+	}
+	l.stats.appends.Add(1)
+	l.stats.bytes.Add(int64(len(p.raw)))
+	l.published(p.last + 1)
+	return Appended{Base: p.first, Last: p.last, AppendTime: p.appendTime, LogStart: at.LogStart}, nil
+}
+
+// published moves the log end. Not update with a closure: this is the path that must not allocate.
+func (l *Log) published(end int64) {
+	l.marks.mu.Lock()
+	l.o.LogEnd = end
+	l.cfg.raiseVisible(&l.o)
+	l.wakeLocked()
+	l.marks.mu.Unlock()
+}
+
+// refused turns a failed write into the caller's error. The segment has cut its file back, or is broken for good. The
+// caller holds write.
+func (l *Log) refused(err error) error {
+	l.epochs.TruncateFromEnd(l.load().LogEnd) // an epoch that begins with records that are not there
+	if errors.Is(err, segment.ErrBroken) {
+		return l.fail(err)
+	}
+	if isNoSpace(err) {
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return fmt.Errorf("append to %s: %w", l.name, err)
+}
+
+// flushIfDue does for a buffered log what flush.messages and flush.ms ask. A lone log has no timer: it looks when it
+// is called. An error leaves the records in the log.
+func (l *Log) flushIfDue(ctx context.Context, res Appended) error {
+	o := l.load()
+	due := o.LogEnd-o.RecoveryPoint >= l.cfg.FlushMessages
+	if interval := boundMillis(l.cfg.FlushInterval); !due && interval >= 0 {
+		due = l.now().UnixMilli()-l.stats.lastFlush.Load() >= interval
+	}
+	if !due {
+		return nil
+	}
+	if err := l.Sync(ctx); err != nil {
+		return &UnconfirmedError{Base: res.Base, Last: res.Last, Err: err}
+	}
+	return nil
+}
+
+// encoder is what an append needs of its own while it prepares: buffers that grow to the batches they see.
+type encoder struct {
+	builder *record.Builder
+	opts    record.BuilderOptions
+	dec     *record.Decoder
+}
+
+var encoders = sync.Pool{New: func() any { return &encoder{dec: record.NewDecoder(record.Limits{})} }}
+
+// encoder takes one from the pool and fits its builder to this log's settings.
+func (l *Log) encoder() *encoder {
+	e := encoders.Get().(*encoder)
+	want := record.BuilderOptions{Codec: l.codec.codec, Level: l.cfg.CompressionLevel, TimestampType: l.cfg.TimestampType}
+	if e.builder == nil || e.opts.Codec != want.Codec || e.opts.Level != want.Level || e.opts.TimestampType != want.TimestampType {
+		e.builder, e.opts = record.NewBuilder(want), want
+	}
+	e.builder.Reset()
+	return e
+}

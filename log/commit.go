@@ -1,0 +1,203 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/partlog/partlog/segment"
+)
+
+// recoveryPointEvery is how many synced bytes may lie above the persisted recovery point of a durable log before the
+// committing goroutine moves it: it bounds what an unclean open must scan.
+const recoveryPointEvery = 64 << 20
+
+// committer lets concurrent appends share one sync. The first waiter leads a round and syncs for all; whoever arrives
+// meanwhile waits for the next one. There is no goroutine: the leader is one of the callers.
+type committer struct {
+	// mu guards running; it is held for an assignment only.
+	mu      sync.Mutex
+	running chan struct{} // the round token: closed when the present round ends; nil between rounds
+
+	// The rest belongs to whoever holds the token.
+	born int64 // base of the newest segment whose directory entry is known durable
+	atRP int64 // counters.bytes when the recovery point was last persisted
+}
+
+// acquire takes the round token, waiting for a running round. ctx may be nil to wait without end.
+func (c *committer) acquire(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		running := c.running
+		if running == nil {
+			c.running = make(chan struct{})
+			c.mu.Unlock()
+			return nil
+		}
+		c.mu.Unlock()
+		if err := waitRound(ctx, running); err != nil {
+			return err
+		}
+	}
+}
+
+// tryAcquire takes the token, or gives the round to wait for.
+func (c *committer) tryAcquire() (running chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running == nil {
+		c.running = make(chan struct{})
+		return nil
+	}
+	return c.running
+}
+
+func (c *committer) release() {
+	c.mu.Lock()
+	close(c.running)
+	c.running = nil
+	c.mu.Unlock()
+}
+
+func waitRound(ctx context.Context, running chan struct{}) error {
+	if ctx == nil {
+		<-running
+		return nil
+	}
+	select {
+	case <-running:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// commit returns once everything below end is durable. It leads a round or joins the next. Its error is ctx's, the
+// sticky one, or ErrTruncated when end no longer exists.
+func (l *Log) commit(ctx context.Context, end int64) error {
+	for {
+		o := l.load()
+		switch {
+		case o.Durable >= end:
+			return nil
+		case o.LogEnd < end:
+			return ErrTruncated
+		}
+		if err := l.ended(); err != nil {
+			return err
+		}
+		if running := l.commits.tryAcquire(); running != nil {
+			if err := waitRound(ctx, running); err != nil {
+				return err
+			}
+			continue
+		}
+		err := l.syncRound()
+		l.commits.release()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// syncRound makes all that is written durable and publishes it. The caller holds the round token, so no truncation and
+// no other round runs; appends and rolls may.
+//
+// Order matters: a segment that was rolled is synced before the directory entry of its successor, and that before the
+// successor's bytes, so that an acknowledged record is never in a file that has no name.
+func (l *Log) syncRound() error {
+	end, err := l.syncData()
+	if err != nil {
+		return l.fail(err)
+	}
+	l.update(func(o *Offsets) {
+		o.Durable = max(o.Durable, end)
+		l.cfg.raiseVisible(o)
+	})
+	l.stats.syncs.Add(1)
+	l.noteDurable(end)
+	if l.stats.bytes.Load()-l.commits.atRP >= recoveryPointEvery {
+		if err := l.advanceRecoveryPoint(end); err != nil {
+			return l.fail(err)
+		}
+	}
+	return nil
+}
+
+// syncData syncs the .log bytes of every segment that holds something not yet durable, and the directory entries of
+// the new ones among them. It returns the offset below which all is on the device.
+func (l *Log) syncData() (end int64, err error) {
+	o := l.load()
+	segs := *l.list.Load()
+	for _, seg := range segs[max(0, segs.floor(o.Durable)):] {
+		if seg.Base() > l.commits.born {
+			if err := l.syncDir(); err != nil {
+				return 0, err
+			}
+			l.commits.born = segs.active().Base()
+		}
+		switch err := seg.SyncData(); {
+		case err == nil:
+		case errors.Is(err, fs.ErrClosed): // retention took it meanwhile; what is deleted needs no sync
+		default:
+			return 0, fmt.Errorf("sync %s: %w", l.name, err)
+		}
+	}
+	return o.LogEnd, nil
+}
+
+func (l *Log) syncDir() error {
+	if err := l.fs.SyncDir(l.name); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("sync directory %s: %w", l.name, err)
+	}
+	return nil
+}
+
+// syncAll makes every file of the segments from offset from on durable, indexes included, so that the recovery point
+// may pass them. The caller holds the round token or write.
+func (l *Log) syncAll(segs []*segment.Segment) error {
+	for _, seg := range segs {
+		if err := seg.Sync(); err != nil && !errors.Is(err, fs.ErrClosed) {
+			return fmt.Errorf("sync %s: %w", l.name, err)
+		}
+	}
+	return l.syncDir()
+}
+
+// advanceRecoveryPoint syncs all files below end and persists end in the root's checkpoint. The caller holds the
+// round token.
+func (l *Log) advanceRecoveryPoint(end int64) error {
+	segs := *l.list.Load()
+	if err := l.syncAll(segs[max(0, segs.floor(l.load().RecoveryPoint)):]); err != nil {
+		return err
+	}
+	l.commits.atRP = l.stats.bytes.Load()
+	l.stats.lastFlush.Store(l.now().UnixMilli())
+	l.update(func(o *Offsets) { o.RecoveryPoint = max(o.RecoveryPoint, min(end, o.LogEnd)) })
+	return l.dir.persistRecoveryPoint(l)
+}
+
+// Sync makes everything appended before the call durable: .log files, indexes and directory entries. Kafka's flush: it
+// moves the recovery point too.
+func (l *Log) Sync(ctx context.Context) error {
+	if err := l.ended(); err != nil {
+		return err
+	}
+	end := l.load().LogEnd
+	if err := l.commits.acquire(ctx); err != nil {
+		return err
+	}
+	defer l.commits.release()
+	if err := l.ended(); err != nil {
+		return err
+	}
+	if err := l.syncRound(); err != nil {
+		return err
+	}
+	if err := l.advanceRecoveryPoint(end); err != nil {
+		return l.fail(err)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package log
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// ConfigNote says of a key that ParseConfig accepted why it changed nothing.
+type ConfigNote struct {
+	Key      string
+	Obsolete bool // Kafka removed the key
+	Text     string
+}
+
+// ConfigNotes names the keys that have no effect on a Config: those Kafka removed, those that belong to another part
+// of a broker, and compression levels of a codec that is not the compression type. In the order of the keys; unknown
+// ones are left to ParseConfig, which refuses them.
+func ConfigNotes(kafka map[string]string) []ConfigNote {
+	var notes []ConfigNote
+	c, _ := ParseConfig(kafka)
+	c = c.withDefaults()
+	for _, key := range slices.Sorted(maps.Keys(kafka)) {
+		if o, ok := otherKeys[key]; ok {
+			notes = append(notes, ConfigNote{Key: key, Obsolete: o.removed, Text: o.text})
+			continue
+		}
+		codec, isLevel := strings.CutSuffix(strings.TrimPrefix(key, "compression."), ".level")
+		if isLevel && codec != c.CompressionType && slices.Contains(compressionTypes, codec) {
+			notes = append(notes, ConfigNote{Key: key, Text: "compression.type is " + c.CompressionType})
+		}
+	}
+	return notes
+}
+
+// otherKey is a key of Kafka's that is known and has no field in Config.
+type otherKey struct {
+	topic, removed bool
+	text           string
+}
+
+func dirKey(text string) otherKey { return otherKey{text: text} }
+func removedKey(text string) otherKey {
+	return otherKey{removed: true, text: "removed from Kafka: " + text}
+}
+func removedTopic(text string) otherKey {
+	return otherKey{removed: true, topic: true, text: "removed from Kafka: " + text}
+}
+func tieredKey(topic bool) otherKey {
+	return otherKey{topic: topic, text: "tiered storage is not used"}
+}
+
+var replicationKey = otherKey{text: "a setting of replication, not of a log"}
+
+var otherKeys = map[string]otherKey{
+	"log.dir":                                       dirKey("the folder is an argument of OpenDir"),
+	"log.dirs":                                      dirKey("the folder is an argument of OpenDir"),
+	"log.retention.check.interval.ms":               dirKey("DirConfig.RetentionInterval"),
+	"log.initial.task.delay.ms":                     dirKey("background work starts when it is due"),
+	"log.flush.offset.checkpoint.interval.ms":       dirKey("DirConfig.CheckpointInterval"),
+	"log.flush.start.offset.checkpoint.interval.ms": dirKey("DirConfig.CheckpointInterval"),
+	"log.dir.failure.timeout.ms":                    dirKey("a setting of the broker"),
+	"num.recovery.threads.per.data.dir":             dirKey("DirConfig.RecoveryThreads"),
+	"log.cleaner.enable":                            dirKey("compaction follows cleanup.policy"),
+	"log.cleaner.threads":                           dirKey("DirConfig.CleanerThreads"),
+	"log.cleaner.io.buffer.size":                    dirKey("buffers are pooled"),
+	"log.cleaner.io.buffer.load.factor":             dirKey("the key map has its own load factor"),
+	"log.cleaner.backoff.ms":                        dirKey("a clean log is looked at again when something was appended"),
+	"producer.id.expiration.check.interval.ms":      dirKey("producers are expired when a log is called"),
+	"transaction.partition.verification.enable":     dirKey("AppendOptions.TxnVerified"),
+	"transaction.max.timeout.ms":                    dirKey("a setting of the transaction coordinator"),
+
+	"default.replication.factor":                    replicationKey,
+	"num.partitions":                                replicationKey,
+	"num.replica.fetchers":                          replicationKey,
+	"replica.lag.time.max.ms":                       replicationKey,
+	"replica.fetch.max.bytes":                       replicationKey,
+	"replica.fetch.response.max.bytes":              replicationKey,
+	"replica.fetch.min.bytes":                       replicationKey,
+	"replica.fetch.wait.max.ms":                     replicationKey,
+	"replica.fetch.backoff.ms":                      replicationKey,
+	"replica.high.watermark.checkpoint.interval.ms": replicationKey,
+	"auto.leader.rebalance.enable":                  replicationKey,
+	"leader.imbalance.check.interval.seconds":       replicationKey,
+	"leader.imbalance.per.broker.percentage":        replicationKey,
+	"leader.replication.throttled.replicas":         {topic: true, text: replicationKey.text},
+	"follower.replication.throttled.replicas":       {topic: true, text: replicationKey.text},
+
+	"remote.storage.enable":        tieredKey(true),
+	"remote.log.copy.disable":      tieredKey(true),
+	"remote.log.delete.on.disable": tieredKey(true),
+	"local.retention.ms":           tieredKey(true),
+	"local.retention.bytes":        tieredKey(true),
+	"log.local.retention.ms":       tieredKey(false),
+	"log.local.retention.bytes":    tieredKey(false),
+
+	"replica.lag.max.messages":                removedKey("a replica is in sync by time (replica.lag.time.max.ms)"),
+	"message.format.version":                  removedTopic("records are always written in format 2"),
+	"log.message.format.version":              removedKey("records are always written in format 2"),
+	"inter.broker.protocol.version":           removedKey("the cluster agrees on features"),
+	"message.downconversion.enable":           removedTopic("old formats are no longer served"),
+	"log.message.downconversion.enable":       removedKey("old formats are no longer served"),
+	"message.timestamp.difference.max.ms":     removedTopic("message.timestamp.before.max.ms and .after.max.ms replace it"),
+	"log.message.timestamp.difference.max.ms": removedKey("log.message.timestamp.before.max.ms and .after.max.ms replace it"),
+}
+
+// checkOther refuses what would change the meaning of a log and cannot be honoured.
+func checkOther(key, value string) string {
+	if key == "remote.storage.enable" && !strings.EqualFold(strings.TrimSpace(value), "false") {
+		return "tiered storage is not supported"
+	}
+	return ""
+}
+
+// unknownReason suggests the key that differs only in case, dots, dashes, underscores or blanks.
+func unknownReason(key string) string {
+	const reason = "unknown key"
+	if len(key) > 200 {
+		return reason
+	}
+	want := squeeze(key)
+	match := func(k string) bool { return squeeze(k) == want }
+	for i := range settings {
+		if match(settings[i].key) {
+			return reason + "; did you mean " + settings[i].key + "?"
+		}
+		for _, s := range settings[i].broker {
+			if match(s.key) {
+				return reason + "; did you mean " + s.key + "?"
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(otherKeys)) {
+		if match(k) {
+			return reason + "; did you mean " + k + "?"
+		}
+	}
+	return reason
+}
+
+func squeeze(key string) string {
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '.', '-', '_', ' ', '\t':
+			return -1
+		}
+		return r
+	}, strings.ToLower(key))
+}

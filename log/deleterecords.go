@@ -1,0 +1,58 @@
+package log
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/partlog/partlog/internal/checkpoint"
+)
+
+// ToHighWatermark given to DeleteRecords means everything that readers can see.
+const ToHighWatermark int64 = -1
+
+// DeleteRecords raises the log start offset to before (Kafka's DeleteRecords): records below are gone for every reader
+// at once and durably. Files go later, when retention finds whole segments below the start. Below the present start it
+// changes nothing; above the high watermark it is *OffsetRangeError; a log whose cleanup.policy lacks delete refuses
+// with ErrPolicy.
+func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
+	if !l.cfg.Cleanup.Has(Delete) {
+		return fmt.Errorf("%w: cleanup.policy of %s does not delete", ErrPolicy, l.name)
+	}
+	if err := l.admit(ctx); err != nil {
+		return err
+	}
+	l.write.Lock()
+	defer l.write.Unlock()
+	if err := l.ended(); err != nil {
+		return err
+	}
+	o := l.load()
+	if before == ToHighWatermark {
+		before = o.HighWatermark
+	}
+	if before < 0 || before > o.HighWatermark {
+		return &OffsetRangeError{Offset: before, LogStart: o.LogStart, LogEnd: o.HighWatermark}
+	}
+	if before <= o.LogStart {
+		return nil
+	}
+	return l.raiseStart(before, o)
+}
+
+// raiseStart writes the new start offset before anyone is refused by it: a reader that was told "gone" must not find
+// the records back after a crash. The caller holds write.
+func (l *Log) raiseStart(start int64, o Offsets) error {
+	p := l.dir.points
+	p.set(checkpoint.LogStarts, l.tp, start)
+	if err := p.persist(checkpoint.LogStarts); err != nil {
+		p.setAll(l.tp, o, l.list.Load().first().Base())
+		return l.fail(err) // the file may say either
+	}
+	l.update(func(o *Offsets) { o.LogStart = start })
+	if l.epochs.TruncateFromStart(start) {
+		if err := l.epochs.Flush(); err != nil {
+			return l.epochRefused(err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package log
+
+import (
+	"fmt"
+
+	"github.com/partlog/partlog/record"
+)
+
+// EpochEntry says where a leader epoch begins.
+type EpochEntry struct {
+	Epoch int32
+	Start int64 // offset of the epoch's first record
+}
+
+// EpochEnd says where an epoch ends: the offset behind its last record. -1, -1 if unknown.
+type EpochEnd struct {
+	Epoch int32
+	End   int64
+}
+
+// AssignEpoch makes epoch the log's leader epoch from the log end on, as a new leader does before its first append.
+// The entry is on the device when it returns. A repeated call changes nothing; an epoch below the current one is
+// ErrFenced.
+func (l *Log) AssignEpoch(epoch int32) error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if err := l.ended(); err != nil {
+		return err
+	}
+	if latest, ok := l.epochs.Latest(); epoch < 0 || ok && epoch < latest.Epoch {
+		return fmt.Errorf("%w: epoch %d, the log is at %d", ErrFenced, epoch, latest.Epoch)
+	}
+	return l.assign(epoch, l.load().LogEnd)
+}
+
+// Epochs lists the leader epochs the log has records of, ascending, and the one it was last told of.
+func (l *Log) Epochs() []EpochEntry {
+	entries := l.epochs.Entries()
+	out := make([]EpochEntry, len(entries))
+	for i, e := range entries {
+		out[i] = EpochEntry{Epoch: e.Epoch, Start: e.StartOffset}
+	}
+	return out
+}
+
+// EndOfEpoch answers a follower's question (KIP-101): the largest epoch at or below the given one and the offset behind
+// its last record. The latest epoch ends at the log end; an epoch newer than all known ones, or -1, is unknown; for one
+// older than all the answer is that epoch and the first known start.
+func (l *Log) EndOfEpoch(epoch int32) EpochEnd {
+	e, end := l.epochs.EndOffset(epoch, l.load().LogEnd)
+	return EpochEnd{Epoch: e, End: end}
+}
+
+// leaderEpoch is the epoch to stamp on a leader's batch, after fencing. The caller holds write.
+func (l *Log) leaderEpoch(role Role, given *int32) (int32, error) {
+	latest, ok := l.epochs.Latest()
+	current := int32(0)
+	if ok {
+		current = latest.Epoch
+	}
+	switch {
+	case given == nil:
+	case role == Leader && *given != current, role == Follower && ok && *given < current:
+		return 0, fmt.Errorf("%w: leader epoch %d, the log is at %d", ErrFenced, *given, current)
+	}
+	return current, nil
+}
+
+// assignEpochs tells the cache of the epochs in the batches about to be written. The caller holds write.
+func (l *Log) assignEpochs(p *prepared, epoch int32) error {
+	if p.role == Leader {
+		if latest, ok := l.epochs.Latest(); ok && latest.Epoch == epoch {
+			return nil
+		}
+		return l.assign(epoch, p.first)
+	}
+	for rest := p.raw; len(rest) > 0; {
+		b, next, err := record.Next(rest)
+		if err != nil {
+			return refusedRecord(err)
+		}
+		rest = next
+		switch {
+		case b.Magic() < 2 && l.epochs.Len() > 0:
+			if err := l.epochs.Clear(); err != nil {
+				return l.epochRefused(err)
+			}
+			l.update(func(o *Offsets) { o.LeaderEpoch = record.NoEpoch })
+		case b.LeaderEpoch() >= 0:
+			if latest, ok := l.epochs.Latest(); ok && latest.Epoch == b.LeaderEpoch() {
+				continue
+			}
+			if err := l.assign(b.LeaderEpoch(), b.BaseOffset()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// assign adds an entry, on disk first, and publishes the latest epoch.
+func (l *Log) assign(epoch int32, start int64) error {
+	if _, err := l.epochs.Assign(epoch, start); err != nil {
+		return l.epochRefused(err)
+	}
+	l.publishEpoch()
+	return nil
+}
+
+func (l *Log) publishEpoch() {
+	latest := int32(record.NoEpoch)
+	if e, ok := l.epochs.Latest(); ok {
+		latest = e.Epoch
+	}
+	l.update(func(o *Offsets) { o.LeaderEpoch = latest })
+}
+
+func (l *Log) epochRefused(err error) error {
+	if isNoSpace(err) {
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return fmt.Errorf("leader epochs of %s: %w", l.name, err)
+}

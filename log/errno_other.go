@@ -1,0 +1,8 @@
+//go:build !unix
+
+package log
+
+import "syscall"
+
+// errQuota stands in for EDQUOT where there is none.
+const errQuota = syscall.ENOSPC

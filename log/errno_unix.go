@@ -1,0 +1,7 @@
+//go:build unix
+
+package log
+
+import "syscall"
+
+const errQuota = syscall.EDQUOT

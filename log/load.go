@@ -1,0 +1,275 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/internal/epoch"
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
+)
+
+// stored is what the root remembers of a log.
+type stored struct {
+	clean         bool
+	recoveryPoint int64 // 0 if unknown
+	logStart      int64 // 0 if unknown
+	highWatermark int64 // -1 if unknown
+	durable       int64 // bad bytes below are damage, above a torn tail: recovery point or durable hint, the larger
+}
+
+// open brings the partition folder into memory, creating it if it is absent. It is Kafka's load (settle leftovers, open
+// segments, recover what a clean stop did not vouch for, fit epochs and marks to what is there) with two differences:
+// whatever is cut with valid batches behind it is saved first, and everything is on the device before it is published.
+func (l *Log) open(ctx context.Context, clean bool) error {
+	began := time.Now()
+	l.recovery = RecoveryReport{Clean: clean}
+	if !exists(l.fs, l.name) {
+		if err := l.create(); err != nil {
+			return err
+		}
+	}
+	if err := l.settle(); err != nil {
+		return err
+	}
+	at := l.stored(clean)
+	if err := l.readIdentity(); err != nil {
+		return err
+	}
+	if err := l.readEpochs(); err != nil {
+		return err
+	}
+	segs, err := l.openSegments()
+	if err != nil {
+		return err
+	}
+	if segs, err = l.recover(ctx, segs, at); err == nil {
+		err = l.publishLoaded(ctx, segs, at)
+	}
+	if err != nil {
+		for _, seg := range segs {
+			err = errors.Join(err, seg.Abandon())
+		}
+		return err
+	}
+	l.recovery.Took = time.Since(began)
+	return nil
+}
+
+// create makes the folder with one empty segment, and its name durable.
+func (l *Log) create() error {
+	if err := l.fs.MkdirAll(l.name, 0o755); err != nil {
+		return err
+	}
+	return l.fs.SyncDir(".")
+}
+
+// stored collects what the checkpoints say. Lost ones are reported and answer with the safe side: scan from the start,
+// show what was there.
+func (l *Log) stored(clean bool) stored {
+	at := stored{clean: clean, highWatermark: -1}
+	p := l.dir.points
+	rp, known, lost := p.get(checkpoint.RecoveryPoints, l.tp)
+	l.findLost(checkpoint.RecoveryPoints, lost, "the log is scanned from its start")
+	at.recoveryPoint = rp
+	start, _, lost := p.get(checkpoint.LogStarts, l.tp)
+	l.findLost(checkpoint.LogStarts, lost, "records that were deleted within a segment are visible again")
+	at.logStart = start
+	if hw, ok, lost := p.get(checkpoint.HighWatermarks, l.tp); ok {
+		at.highWatermark = hw
+	} else {
+		l.findLost(checkpoint.HighWatermarks, lost, "the high watermark starts at the log start")
+	}
+	at.durable = at.recoveryPoint
+	switch hint := l.dir.hints.get(l.tp, rp); {
+	case clean && !known:
+		at.durable = math.MaxInt64 // a clean stop vouches for everything
+	case !clean:
+		at.durable = max(rp, hint)
+	}
+	return at
+}
+
+func (l *Log) findLost(file string, lost error, meaning string) {
+	if lost != nil {
+		l.find(Finding{File: file, Position: -1, Offset: -1, Kind: FindingCheckpoint, Detail: fmt.Sprintf("%v; %s", lost, meaning)})
+	}
+}
+
+func (l *Log) find(f Finding) { l.recovery.Findings = append(l.recovery.Findings, f) }
+
+// readIdentity reads the topic id, if the folder has one.
+func (l *Log) readIdentity() error {
+	id, _, err := checkpoint.ReadTopicID(l.fs, l.path(checkpoint.Metadata))
+	if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
+		l.find(Finding{File: l.path(checkpoint.Metadata), Position: -1, Offset: -1, Kind: FindingMetadata,
+			Detail: err.Error() + "; the log has no topic id, and a broker would not start with this file"})
+		return nil
+	}
+	l.topicID = id
+	return err
+}
+
+func (l *Log) path(file string) string { return l.name + "/" + file }
+
+// readEpochs opens the leader-epoch cache over its file. A malformed file counts as lost.
+func (l *Log) readEpochs() (err error) {
+	entries, err := checkpoint.ReadEpochs(l.fs, l.path(checkpoint.LeaderEpochs))
+	if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
+		l.find(Finding{File: l.path(checkpoint.LeaderEpochs), Position: -1, Offset: -1, Kind: FindingEpochs,
+			Detail: err.Error() + "; rebuilt from the batches"})
+		entries, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	l.epochs, err = epoch.New(entries, func(list []epoch.Entry) error {
+		return checkpoint.WriteEpochs(l.fs, l.path(checkpoint.LeaderEpochs), list)
+	})
+	return err
+}
+
+// openSegments opens what the folder holds, oldest first, after removing index files that belong to no .log. An empty
+// folder gives an empty list.
+func (l *Log) openSegments() (segments, error) {
+	if err := l.removeOrphans(); err != nil {
+		return nil, err
+	}
+	bases, err := segment.List(l.fs, l.name)
+	if err != nil {
+		return nil, err
+	}
+	segs := make(segments, 0, max(1, len(bases)))
+	for _, base := range bases {
+		seg, err := segment.Open(l.name, base, l.segOpts)
+		if err != nil {
+			return segs, err
+		}
+		segs = append(segs, seg)
+	}
+	return segs, nil
+}
+
+// removeOrphans removes index files without their .log: nothing can be read through them.
+func (l *Log) removeOrphans() error {
+	entries, err := l.fs.ReadDir(l.name)
+	if err != nil {
+		return err
+	}
+	logs := map[string]bool{}
+	for _, e := range entries {
+		if base, ok := strings.CutSuffix(e.Name(), ".log"); ok {
+			logs[base] = true
+		}
+	}
+	for _, e := range entries {
+		base, ext, _ := strings.Cut(e.Name(), ".")
+		if (ext == "index" || ext == "timeindex" || ext == "txnindex") && !logs[base] {
+			if err := l.removeFile(e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Log) removeFile(name string) error {
+	if err := l.fs.Remove(l.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	l.recovery.Removed = append(l.recovery.Removed, l.path(name))
+	return nil
+}
+
+// publishLoaded fits the marks and epochs to the recovered segments.
+func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error {
+	end, err := segs.active().NextOffset()
+	if err != nil {
+		return segs.explain(err)
+	}
+	if err := l.fitEpochs(ctx, segs, end, at.logStart); err != nil {
+		return err
+	}
+	start := max(at.logStart, segs[0].Base())
+	o := Offsets{LogStart: start, LogEnd: end, Durable: end, RecoveryPoint: min(at.recoveryPoint, end), LeaderEpoch: record.NoEpoch}
+	if at.clean {
+		o.RecoveryPoint = end
+	}
+	o.HighWatermark = min(max(at.highWatermark, start), end)
+	l.cfg.raiseVisible(&o)
+	if latest, ok := l.epochs.Latest(); ok {
+		o.LeaderEpoch = latest.Epoch
+	}
+	l.list.Store(&segs)
+	l.update(func(at *Offsets) { *at = o })
+	l.commits.born = segs.active().Base()
+	l.stats.lastFlush.Store(l.now().UnixMilli())
+	return nil
+}
+
+// fitEpochs cuts the epoch cache at both ends, and rebuilds it where the batches show that it was lost or is older
+// than the log: the file then lacks entries, which no crash of ours or a broker's can leave behind.
+func (l *Log) fitEpochs(ctx context.Context, segs segments, end, logStart int64) error {
+	l.epochs.TruncateFromEnd(end)
+	lost, err := l.epochsLost(segs, end)
+	if err != nil {
+		return err
+	}
+	if lost {
+		if err := l.rebuildEpochs(ctx, segs); err != nil {
+			return err
+		}
+		l.recovery.Rebuilt = append(l.recovery.Rebuilt, l.path(checkpoint.LeaderEpochs))
+	}
+	l.epochs.TruncateFromStart(logStart)
+	if !l.epochs.Dirty() {
+		return nil
+	}
+	return l.epochs.Flush()
+}
+
+// epochsLost compares the cache with the last batch of the log. The last segments may be empty.
+func (l *Log) epochsLost(segs segments, end int64) (bool, error) {
+	for i := len(segs) - 1; i >= 0; i-- {
+		if segs[i].Size() == 0 {
+			continue
+		}
+		last, err := segs[i].Find(end - 1)
+		if err != nil {
+			return false, segs.explain(err)
+		}
+		latest, ok := l.epochs.Latest()
+		return last.Magic >= 2 && last.LeaderEpoch >= 0 && (!ok || latest.Epoch < last.LeaderEpoch), nil
+	}
+	return false, nil
+}
+
+func (l *Log) rebuildEpochs(ctx context.Context, segs segments) error {
+	if err := l.epochs.Clear(); err != nil {
+		return err
+	}
+	for _, seg := range segs {
+		if _, err := seg.Scan(ctx, segment.ScanOptions{Each: l.learnEpoch}); err != nil {
+			return segs.explain(err)
+		}
+	}
+	return nil
+}
+
+// learnEpoch is Kafka's rule for recovery: a batch with a larger epoch than all before begins it.
+func (l *Log) learnEpoch(b record.Batch) error {
+	if b.Magic() < 2 || b.LeaderEpoch() < 0 {
+		return nil
+	}
+	if latest, ok := l.epochs.Latest(); ok && latest.Epoch >= b.LeaderEpoch() {
+		return nil
+	}
+	_, err := l.epochs.Assign(b.LeaderEpoch(), b.BaseOffset())
+	return err
+}

@@ -1,0 +1,127 @@
+package log
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/internal/epoch"
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
+	"github.com/partlog/partlog/vfs"
+)
+
+// Log is one partition, opened for writing. All methods are safe for concurrent use. It starts no goroutine and no
+// timer; everything happens in the calls.
+type Log struct {
+	view
+
+	dir     *Dir
+	lone    bool // opened by Open: Close closes dir too
+	cfg     Config
+	codec   targetCodec
+	segOpts segment.Options
+	now     func() time.Time
+
+	// write guards everything that changes the log: appends, rolls, truncation, the start offset, the epoch cache and
+	// the fields below. It may be held across file writes, never across a sync that an append waits for, a callback or
+	// a channel operation other than taking the round token (see commit.go). Dir.mu comes before it, marks.mu after.
+	write    sync.Mutex
+	epochs   *epoch.Cache
+	topicID  checkpoint.ID
+	commits  committer
+	recovery RecoveryReport
+	stats    counters
+}
+
+// view is what readers see of a partition, whoever writes it.
+type view struct {
+	fs   vfs.FS
+	name string // partition folder below the root
+	tp   TopicPartition
+	list atomic.Pointer[segments]
+	marks
+	followers atomic.Int64 // readers that wait for more
+
+	// refresh looks whether another process wrote more; nil where the writer is this Log.
+	refresh func() error
+}
+
+// decoders serve the iterators.
+var decoders = sync.Pool{New: func() any { return record.NewDecoder(record.Limits{}) }}
+
+// await blocks until done says so for some reading of the marks.
+func (v *view) await(ctx context.Context, done func(Offsets) bool) error {
+	if v.refresh != nil {
+		return v.poll(ctx, done)
+	}
+	_, err := v.wait(ctx, done)
+	return err
+}
+
+type counters struct {
+	appends   atomic.Int64 // append calls that wrote
+	bytes     atomic.Int64 // bytes they wrote
+	syncs     atomic.Int64
+	lastFlush atomic.Int64 // Unix ms
+}
+
+// TopicPartition names the partition.
+func (l *Log) TopicPartition() TopicPartition { return l.tp }
+
+// Config is the effective configuration, defaults filled in.
+func (l *Log) Config() Config { return l.cfg }
+
+// Offsets is one consistent reading of all marks.
+func (l *Log) Offsets() Offsets { return l.load() }
+
+// Wait blocks until the mark is at or past offset. Where that needs a sync (MarkDurable, and the marks that follow it in
+// a Durable log) Wait joins the group commit as soon as the offset is written, so it also finishes an append that
+// answered *UnconfirmedError. ErrTruncated: a truncation took away what was awaited; ErrClosed, ErrFailed: it will not
+// come any more.
+func (l *Log) Wait(ctx context.Context, m Mark, offset int64) error {
+	bySync := m == MarkDurable || m != MarkEnd && l.cfg.visibleWhenDurable()
+	written, gone := false, false
+	for {
+		o, err := l.wait(ctx, func(o Offsets) bool {
+			gone = written && o.LogEnd < offset
+			written = written || o.LogEnd >= offset
+			return gone || o.at(m) >= offset || bySync && written && o.Durable < offset
+		})
+		switch {
+		case err != nil:
+			return err
+		case gone:
+			return ErrTruncated
+		case o.at(m) >= offset:
+			return nil
+		}
+		if err := l.commit(ctx, offset); err != nil {
+			return err
+		}
+	}
+}
+
+// Err is nil, or the sticky reason why appends are refused: an error that is ErrFailed or ErrClosed.
+func (l *Log) Err() error { return l.ended() }
+
+// fail makes cause the sticky answer of every later write and of everyone who waits, and returns that answer.
+func (l *Log) fail(cause error) error {
+	l.finish(&failedError{cause})
+	return l.ended()
+}
+
+// failedError is ErrFailed with the cause.
+type failedError struct{ cause error }
+
+func (e *failedError) Error() string        { return ErrFailed.Error() + ": " + e.cause.Error() }
+func (e *failedError) Is(target error) bool { return target == ErrFailed }
+func (e *failedError) Unwrap() error        { return e.cause }
+
+// targetCodec is compression.type, parsed once.
+type targetCodec struct {
+	codec        record.Codec
+	fromProducer bool // "producer": encoded batches keep theirs, Append does not compress
+}

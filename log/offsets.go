@@ -1,0 +1,139 @@
+package log
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// Offsets is one consistent reading of a log's marks: LogStart <= LastStable <= HighWatermark <= LogEnd, and
+// RecoveryPoint <= LogEnd, Durable <= LogEnd.
+type Offsets struct {
+	LogStart      int64 // first offset a reader may ask for
+	LastStable    int64 // read-committed readers see everything below
+	HighWatermark int64 // read-uncommitted readers see everything below
+	LogEnd        int64 // offset of the next record
+
+	Durable       int64 // bytes of the .log files below are on the device: acknowledgeable
+	RecoveryPoint int64 // all files below are on the device: trusted after a crash
+	LeaderEpoch   int32 // latest known leader epoch; -1 none
+}
+
+// Mark names one of the offsets that Wait can wait for.
+type Mark uint8
+
+const (
+	MarkEnd           Mark = iota // Offsets.LogEnd
+	MarkDurable                   // Offsets.Durable
+	MarkHighWatermark             // Offsets.HighWatermark
+	MarkLastStable                // Offsets.LastStable
+)
+
+func (o Offsets) at(m Mark) int64 {
+	switch m {
+	case MarkDurable:
+		return o.Durable
+	case MarkHighWatermark:
+		return o.HighWatermark
+	case MarkLastStable:
+		return o.LastStable
+	default:
+		return o.LogEnd
+	}
+}
+
+// marks holds the offsets that readers and waiters watch.
+type marks struct {
+	// mu guards all below. It is held for a few assignments only: never across I/O, a channel operation that could
+	// block, or a call out of this file. It may be taken under Log.write and Dir.mu; nothing may be taken under it.
+	mu      sync.Mutex
+	o       Offsets
+	cuts    uint64        // truncations so far; a reader that meets odd bytes compares it before it cries damage
+	end     error         // non-nil once the log is closed or failed: waiters get it
+	changed chan struct{} // closed at the next change; nil while nobody waits
+
+	closed atomic.Bool // the log was closed, whether or not it had failed before: iterators end
+}
+
+func (m *marks) load() Offsets {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.o
+}
+
+// loadCuts also gives the truncation count the offsets belong to.
+func (m *marks) loadCuts() (Offsets, uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.o, m.cuts
+}
+
+// update changes the offsets in one step and wakes whoever waits.
+func (m *marks) update(change func(o *Offsets)) {
+	m.mu.Lock()
+	change(&m.o)
+	m.wakeLocked()
+	m.mu.Unlock()
+}
+
+// cut is update for truncations: it also counts one.
+func (m *marks) cut(change func(o *Offsets)) {
+	m.mu.Lock()
+	m.cuts++
+	change(&m.o)
+	m.wakeLocked()
+	m.mu.Unlock()
+}
+
+// finish makes err the answer to every present and later wait; the first one stays. ErrClosed also ends iterators.
+func (m *marks) finish(err error) {
+	m.mu.Lock()
+	if err == ErrClosed {
+		m.closed.Store(true)
+	}
+	if m.end == nil {
+		m.end = err
+	}
+	m.wakeLocked()
+	m.mu.Unlock()
+}
+
+// ended is the error of finish, or nil.
+func (m *marks) ended() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.end
+}
+
+func (m *marks) wakeLocked() {
+	if m.changed != nil {
+		close(m.changed)
+		m.changed = nil
+	}
+}
+
+// wait blocks until done says so for some reading of the marks; done runs under mu and must only look. It returns the
+// reading that satisfied done, ctx's error, or the error of finish.
+func (m *marks) wait(ctx context.Context, done func(o Offsets) bool) (Offsets, error) {
+	for {
+		m.mu.Lock()
+		o, ok, end := m.o, done(m.o), m.end
+		if ok || end != nil {
+			m.mu.Unlock()
+			if ok {
+				return o, nil
+			}
+			return o, end
+		}
+		if m.changed == nil {
+			m.changed = make(chan struct{})
+		}
+		changed := m.changed
+		m.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return o, ctx.Err()
+		}
+	}
+}

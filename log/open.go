@@ -1,0 +1,174 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
+	"github.com/partlog/partlog/vfs"
+)
+
+// loneName is the partition that Open creates in an empty root.
+var loneName = TopicPartition{Topic: "log", Partition: 0}
+
+// Open owns dir as a Kafka log root with one partition in it: the single one found there, or a new log-0. It takes
+// dir/.lock, runs no background work and shares everything with OpenDir; Close closes the root too.
+//
+// ErrLocked: someone else has the root. ErrNotLog: dir holds several partitions (use OpenDir) or is itself a partition
+// folder (open its parent). ErrReadOnly, ErrNoSpace: the directory cannot be written. ErrCorrupt: bytes below the
+// recovery point are damaged; nothing was changed.
+func Open(dir string, c Config) (*Log, error) {
+	if err := notPartition(dir); err != nil {
+		return nil, err
+	}
+	d, err := OpenDir(dir, DirConfig{})
+	if err != nil {
+		return nil, err
+	}
+	l, err := d.openLone(dir, c)
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return l, nil
+}
+
+// notPartition refuses a path that is a partition folder: a root must not be made inside it.
+func notPartition(dir string) error {
+	fsys, err := vfs.OSReadOnly(dir)
+	if err != nil {
+		return nil // not there yet, or OpenDir will say what is wrong
+	}
+	bases, err := segment.List(fsys, ".")
+	if err == nil && len(bases) > 0 {
+		return fmt.Errorf("%w: %s is a partition folder; open the directory above it", ErrNotLog, dir)
+	}
+	return nil
+}
+
+func (d *Dir) openLone(dir string, c Config) (*Log, error) {
+	partitions, _, err := d.Folders()
+	if err != nil {
+		return nil, openError(dir, err)
+	}
+	tp := loneName
+	switch len(partitions) {
+	case 0:
+	case 1:
+		tp = partitions[0]
+	default:
+		return nil, fmt.Errorf("%w: %s holds %d partitions; use OpenDir", ErrNotLog, dir, len(partitions))
+	}
+	l, err := d.Open(context.Background(), tp, c)
+	if err != nil {
+		return nil, err
+	}
+	l.lone = true
+	return l, nil
+}
+
+// newLog fits a configuration to a partition; nothing is read yet.
+func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
+	if err := tp.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.inherit(d.cfg.Defaults).withDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	codec, err := parseTarget(c.CompressionType)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{dir: d, cfg: c, codec: codec, now: d.cfg.Now}
+	l.fs, l.name, l.tp = d.fs, tp.String(), tp
+	l.segOpts = segmentOptions(c, d)
+	return l, nil
+}
+
+func segmentOptions(c Config, d *Dir) segment.Options {
+	age := c.SegmentAge
+	if c.Cleanup.Has(Compact) && c.Compaction.MaxLag > 0 && (age < 0 || c.Compaction.MaxLag < age) {
+		age = c.Compaction.MaxLag
+	}
+	if age == Immediately {
+		age = time.Nanosecond
+	}
+	return segment.Options{
+		FS: d.fs, MaxBytes: c.SegmentBytes, MaxAge: age, JitterMax: c.SegmentJitter, IndexMaxBytes: c.IndexBytes,
+		IndexIntervalBytes: c.IndexIntervalBytes, Preallocate: c.Preallocate, Map: d.cfg.Map, Budget: d.budget, Now: d.cfg.Now,
+	}
+}
+
+func parseTarget(name string) (targetCodec, error) {
+	if name == "producer" {
+		return targetCodec{codec: record.None, fromProducer: true}, nil
+	}
+	codec, err := record.CodecByName(name)
+	return targetCodec{codec: codec}, err
+}
+
+// Close flushes everything, leaves the folder as a cleanly stopped broker would, and ends all calls: appends and
+// iterators get ErrClosed. It waits for running appends, not for iterators. A log from Open also closes its root. A
+// second Close returns ErrClosed.
+func (l *Log) Close() error {
+	if l.lone {
+		return l.dir.Close()
+	}
+	l.dir.mu.Lock()
+	defer l.dir.mu.Unlock()
+	if l.dir.logs[l.tp] != l {
+		return ErrClosed
+	}
+	delete(l.dir.logs, l.tp)
+	if err := l.dir.shut(l.tp, l); err != nil {
+		return err
+	}
+	return l.dir.points.writeAll()
+}
+
+// shut ends the log: no more appends, everything synced, its checkpoint values noted. After a failed write or sync
+// nothing is claimed: the recovery point stays where it was.
+func (l *Log) shut() error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if err := l.commits.acquire(nil); err != nil {
+		return err
+	}
+	defer l.commits.release()
+	failed := l.ended()
+	l.finish(ErrClosed)
+	segs := *l.list.Load()
+	if failed != nil {
+		for _, seg := range segs {
+			seg.Abandon()
+		}
+		return fmt.Errorf("close %s: %w", l.name, failed)
+	}
+	return l.shutSegments(segs)
+}
+
+func (l *Log) shutSegments(segs segments) error {
+	err := segs.active().Seal(context.Background())
+	from := max(0, segs.floor(l.load().RecoveryPoint))
+	err = errors.Join(err, l.syncAll(segs[from:]), l.epochs.Flush())
+	for _, seg := range segs {
+		err = errors.Join(err, seg.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("close %s: %w", l.name, err)
+	}
+	l.update(func(o *Offsets) { o.Durable, o.RecoveryPoint = o.LogEnd, o.LogEnd })
+	o := l.load()
+	l.dir.points.setAll(l.tp, o, segs[0].Base())
+	return nil
+}
+
+// exists says whether name is there; an error counts as yes, so that nothing is made over what cannot be looked at.
+func exists(fsys vfs.FS, name string) bool {
+	_, err := fsys.Stat(name)
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,164 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/partlog/partlog/record"
+)
+
+// prepared is an append that passed every check that needs no lock.
+type prepared struct {
+	role        Role
+	raw         []byte // whole batches, ready but for the leader's 12 bytes
+	valid       record.Validated
+	count       int64 // offsets taken: records of a leader's batch, batches of a follower's set
+	first, last int64 // offsets; a leader's are known only under the lock
+	maxTime     int64 // largest batch timestamp; -1 none
+	appendTime  int64 // of a LogAppendTime log; else -1
+	epochs      bool  // a follower's batches carry epochs or legacy batches that the epoch cache must see
+}
+
+// encode builds one batch from records, straight into the encoder's buffer.
+func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
+	now := l.now().UnixMilli()
+	p := prepared{count: int64(len(recs)), appendTime: -1}
+	for i := range recs {
+		r := recs[i]
+		if r.Timestamp == 0 {
+			r.Timestamp = now
+		}
+		if err := l.checkRecord(&r, i, now); err != nil {
+			return p, err
+		}
+		r.Offset = int64(i)
+		if err := e.builder.Add(r); err != nil {
+			return p, refusedRecord(err)
+		}
+		if e.builder.Len() > l.maxUnpacked() {
+			return p, fmt.Errorf("%w: %d records take more than %d bytes", ErrTooLarge, len(recs), l.maxUnpacked())
+		}
+	}
+	batch, err := e.builder.Finish()
+	if err != nil {
+		return p, refusedRecord(err)
+	}
+	if batch.Size() > l.cfg.MaxMessageBytes {
+		return p, fmt.Errorf("%w: a batch of %d bytes, max.message.bytes is %d", ErrTooLarge, batch.Size(), l.cfg.MaxMessageBytes)
+	}
+	if l.cfg.TimestampType == record.LogAppendTime {
+		batch.SetAppendTime(now)
+		p.appendTime = now
+	}
+	p.raw, p.maxTime = batch.Bytes(), batch.MaxTimestamp()
+	p.valid = record.Validated{Batch: batch, Count: len(recs), MaxTimestamp: p.maxTime, AppendTime: p.appendTime}
+	return p, nil
+}
+
+// maxUnpacked bounds what Append buffers before compression may make it fit.
+func (l *Log) maxUnpacked() int {
+	if l.codec.codec == record.None {
+		return l.cfg.MaxMessageBytes
+	}
+	return max(l.cfg.MaxMessageBytes, 64<<20)
+}
+
+// checkRecord applies the record rules of a leader that Decoder.Validate applies to encoded batches.
+func (l *Log) checkRecord(r *record.Record, i int, now int64) error {
+	if r.Key == nil && l.cfg.Cleanup.Has(Compact) {
+		return fmt.Errorf("%w: record %d has no key and the log is compacted", ErrInvalidRecord, i)
+	}
+	if r.Timestamp < record.NoTimestamp {
+		return fmt.Errorf("%w: record %d has timestamp %d", ErrInvalidTimestamp, i, r.Timestamp)
+	}
+	if r.Timestamp == record.NoTimestamp || l.cfg.TimestampType == record.LogAppendTime {
+		return nil
+	}
+	before, after := boundMillis(l.cfg.TimestampBefore), boundMillis(l.cfg.TimestampAfter)
+	if before >= 0 && now-r.Timestamp > before || after >= 0 && r.Timestamp-now > after {
+		return fmt.Errorf("%w: record %d has timestamp %d, the clock says %d", ErrInvalidTimestamp, i, r.Timestamp, now)
+	}
+	return nil
+}
+
+// boundMillis is a setting as a bound in milliseconds; negative for none.
+func boundMillis(d time.Duration) int64 {
+	switch d {
+	case Forever:
+		return -1
+	case Immediately:
+		return 0
+	}
+	return d.Milliseconds()
+}
+
+// checkLeader validates one encoded batch as a leader does for a client.
+func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
+	p := prepared{role: Leader, appendTime: -1}
+	set, err := record.Check(raw, record.CheckOptions{Origin: record.Client, MaxBatchBytes: l.cfg.MaxMessageBytes})
+	if err != nil {
+		return p, refusedRecord(err)
+	}
+	valid, err := e.dec.Validate(raw[:set.ValidBytes], record.ValidateOptions{
+		Origin:            record.Client,
+		Compacted:         l.cfg.Cleanup.Has(Compact),
+		TimestampType:     l.cfg.TimestampType,
+		Codec:             l.codec.codec,
+		CodecFromProducer: l.codec.fromProducer,
+		Level:             l.cfg.CompressionLevel,
+		Now:               l.now().UnixMilli(),
+		TimestampBefore:   boundMillis(l.cfg.TimestampBefore),
+		TimestampAfter:    boundMillis(l.cfg.TimestampAfter),
+		MaxBatchBytes:     l.cfg.MaxMessageBytes,
+	})
+	if err != nil {
+		return p, refusedRecord(err)
+	}
+	p.valid, p.raw, p.count = valid, valid.Batch.Bytes(), int64(valid.Count)
+	p.maxTime, p.appendTime = valid.MaxTimestamp, valid.AppendTime
+	return p, nil
+}
+
+// checkFollower checks batches that keep their offsets. A set that is left with nothing has count 0.
+func (l *Log) checkFollower(raw []byte, newest *int32) (prepared, error) {
+	p := prepared{role: Follower, appendTime: -1}
+	o := record.CheckOptions{Origin: record.Replication, LeaderEpoch: record.NoEpoch}
+	if newest != nil {
+		o.LeaderEpoch = *newest
+	}
+	set, err := record.Check(raw, o)
+	if err != nil {
+		return p, refusedRecord(err)
+	}
+	if set.Batches == 0 {
+		return p, nil
+	}
+	if !set.Monotonic {
+		return p, fmt.Errorf("%w: the batches of one append must ascend", ErrOffsetsOutOfOrder)
+	}
+	p.raw, p.count, p.maxTime = raw[:set.ValidBytes], int64(set.Batches), set.MaxTimestamp
+	p.first, p.last = set.FirstOffset, set.LastOffset
+	if p.first < 0 { // a legacy wrapper's first offset is inside it
+		p.first = set.LastOffsetOfFirst
+	}
+	if p.first < 0 || p.last < p.first {
+		return p, fmt.Errorf("%w: offsets %d to %d", ErrInvalidRecord, p.first, p.last)
+	}
+	return p, nil
+}
+
+// refusedRecord gives the record package's refusals this package's names; the cause stays reachable.
+func refusedRecord(err error) error {
+	switch {
+	case errors.Is(err, record.ErrTooLarge):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case errors.Is(err, record.ErrInvalidTimestamp):
+		return fmt.Errorf("%w: %w", ErrInvalidTimestamp, err)
+	case errors.Is(err, record.ErrOffsetsOutOfOrder):
+		return fmt.Errorf("%w: %w", ErrOffsetsOutOfOrder, err)
+	case errors.Is(err, record.ErrCorrupt), errors.Is(err, record.ErrInvalidRecord), errors.Is(err, record.ErrCodec), errors.Is(err, record.ErrIncomplete):
+		return fmt.Errorf("%w: %w", ErrInvalidRecord, err)
+	}
+	return err
+}

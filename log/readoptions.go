@@ -1,0 +1,60 @@
+package log
+
+import "math"
+
+// Isolation says how far a reader sees.
+type Isolation uint8
+
+const (
+	ReadUncommitted Isolation = iota // to the high watermark
+	LogEnd                           // everything written: replicas and tools
+)
+
+// Reset says what an iterator does at an offset the log does not have, at its start or later.
+type Reset uint8
+
+const (
+	FailIfGone Reset = iota // *OffsetRangeError
+	Earliest                // go on at the log start
+	Latest                  // go on at the bound
+)
+
+// ReadOption of Records, Batches and Follow.
+type ReadOption interface{ apply(*readOptions) }
+
+type readOptions struct {
+	isolation Isolation
+	end       int64 // exclusive
+	reset     Reset
+}
+
+type readOption func(*readOptions)
+
+func (f readOption) apply(o *readOptions) { f(o) }
+
+// WithIsolation sets how far the reader sees; the default is ReadUncommitted.
+func WithIsolation(i Isolation) ReadOption {
+	return readOption(func(o *readOptions) { o.isolation = i })
+}
+
+// WithMaxOffset ends the iteration before offset end.
+func WithMaxOffset(end int64) ReadOption { return readOption(func(o *readOptions) { o.end = end }) }
+
+// WithReset sets what happens when the offset is gone; the default is FailIfGone.
+func WithReset(r Reset) ReadOption { return readOption(func(o *readOptions) { o.reset = r }) }
+
+func collect(options []ReadOption) readOptions {
+	o := readOptions{end: math.MaxInt64}
+	for _, option := range options {
+		option.apply(&o)
+	}
+	return o
+}
+
+// bound is the offset that a reader of this isolation may not reach.
+func (o Offsets) bound(i Isolation) int64 {
+	if i == LogEnd {
+		return o.LogEnd
+	}
+	return o.HighWatermark
+}

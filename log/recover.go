@@ -1,0 +1,244 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/partlog/partlog/segment"
+)
+
+// recover makes the segments whole. After a clean stop only the active one's end is looked at; otherwise all from the
+// recovery point on are read from the device, batch by batch.
+//
+// Verdicts per segment (D for the offset known durable, the recovery point or the durable hint):
+//
+//	clean            every batch checks
+//	torn             bad bytes at or above D, nothing valid behind    cut, reported
+//	torn with valid  bad bytes at or above D, valid batches behind    saved in the root, cut, reported
+//	damaged          bad bytes below D                                nothing changed; *CorruptError
+//
+// Cutting goes from the end of the log towards its start, each step durable before the next, so that a crash inside
+// recovery leaves a state that recovers to the same log.
+func (l *Log) recover(ctx context.Context, segs segments, at stored) (segments, error) {
+	if len(segs) == 0 {
+		return l.startEmpty(at.logStart)
+	}
+	from := max(0, segs.floor(at.recoveryPoint))
+	if at.clean {
+		if whole, err := cleanEnd(segs.active()); err != nil || whole {
+			if err != nil {
+				return segs, err
+			}
+			return l.startAbove(segs, at)
+		}
+		from = len(segs) - 1
+	}
+	segs, err := l.recoverFrom(ctx, segs, from, at)
+	if err != nil {
+		return segs, err
+	}
+	// What was read may sit in the page cache alone. Nothing is published before it is on the device.
+	if err := l.syncAll(segs[min(from, len(segs)-1):]); err != nil {
+		return segs, err
+	}
+	return l.startAbove(segs, at)
+}
+
+// cleanEnd says whether the active segment ends with a whole batch. Bytes behind it came after the clean stop.
+func cleanEnd(active *segment.Segment) (bool, error) {
+	_, err := active.NextOffset()
+	if errors.Is(err, segment.ErrCorrupt) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (l *Log) recoverFrom(ctx context.Context, segs segments, from int, at stored) (segments, error) {
+	for i := from; i < len(segs); i++ {
+		if err := l.checkOrder(segs, i); err != nil {
+			return segs, err
+		}
+		later := segs[i+1:]
+		s, err := segs[i].Recover(ctx, segment.ScanOptions{
+			Durable: at.durable,
+			Each:    l.learnEpoch,
+			Evict:   !l.dir.cfg.NoEvict,
+			BeforeCut: func(s segment.Scan, tail io.ReaderAt) error {
+				return l.beforeCut(segs[i], later, s, tail)
+			},
+		})
+		l.recovery.Scanned += s.ValidBytes + s.CutBytes
+		if err != nil {
+			return segs, segs.explain(err)
+		}
+		if s.IndexesRebuilt {
+			l.recovery.Rebuilt = append(l.recovery.Rebuilt, segs[i].IndexFile(), segs[i].TimeIndexFile())
+		}
+		if s.CutBytes == 0 {
+			continue
+		}
+		l.reportCut(segs[i], s)
+		return segs[:i+1], l.dropSnapshotsAbove(s.NextOffset)
+	}
+	return segs, nil
+}
+
+// checkOrder refuses a segment that overlaps the one before it, or whose leader epochs fall below its predecessor's: a
+// stale history that a lost rename brought back, never a continuation.
+func (l *Log) checkOrder(segs segments, i int) error {
+	if i == 0 || segs[i].Size() == 0 {
+		return nil
+	}
+	prevEnd, err := segs[i-1].NextOffset()
+	if err != nil {
+		return segs.explain(err)
+	}
+	first, err := segs[i].First()
+	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, segment.ErrNotFound) {
+		return nil // the scan will say so
+	}
+	if err != nil {
+		return err
+	}
+	reason := ""
+	if prevEnd > segs[i].Base() {
+		reason = fmt.Sprintf("overlaps the segment before it, which ends at offset %d", prevEnd)
+	} else if segs[i-1].Size() > 0 {
+		last, err := segs[i-1].Find(prevEnd - 1)
+		if err != nil {
+			return segs.explain(err)
+		}
+		if first.LeaderEpoch >= 0 && first.LeaderEpoch < last.LeaderEpoch {
+			reason = fmt.Sprintf("begins in leader epoch %d, the segment before it ends in %d", first.LeaderEpoch, last.LeaderEpoch)
+		}
+	}
+	if reason == "" {
+		return nil
+	}
+	return &CorruptError{File: segs[i].File(), Offset: segs[i].Base(), Intact: [2]int64{prevEnd, segs[i].Base()}, Err: errors.New(reason)}
+}
+
+// beforeCut runs when a segment is about to be shortened: first the segments behind it go, highest first, then what is
+// cut is saved if it holds whole batches.
+func (l *Log) beforeCut(seg *segment.Segment, later segments, s segment.Scan, tail io.ReaderAt) error {
+	for i := len(later) - 1; i >= 0; i-- {
+		if err := l.setAside(later[i]); err != nil {
+			return err
+		}
+	}
+	if len(later) > 0 {
+		if err := l.syncDir(); err != nil {
+			return err
+		}
+	}
+	if s.Verdict != segment.TornWithValid {
+		return nil
+	}
+	return l.saveTail(seg, s, tail)
+}
+
+// setAside takes a segment that cannot follow any more out of the folder. Its records, if it has any, become a plain
+// file in the root, where no broker takes it for a log.
+func (l *Log) setAside(seg *segment.Segment) error {
+	if seg.Size() > 0 {
+		saved := savedName(l.name, seg.Base(), 0)
+		l.recovery.Cut += seg.Size()
+		l.recovery.Saved = saved
+		l.find(Finding{File: seg.File(), Position: 0, Offset: seg.Base(), Kind: FindingTail,
+			Detail: "the log was cut before this segment; its file is kept as " + saved})
+		if err := l.fs.Rename(seg.File(), saved); err != nil {
+			return err
+		}
+		if err := l.fs.SyncDir("."); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+	}
+	return seg.Delete()
+}
+
+// savedName is a plain file of the root that holds bytes cut out of a segment from a position on.
+func savedName(folder string, base, position int64) string {
+	return fmt.Sprintf("%s.%020d.from-%d.cut", folder, base, position)
+}
+
+// saveTail copies the bytes about to be cut, and makes the copy durable.
+func (l *Log) saveTail(seg *segment.Segment, s segment.Scan, tail io.ReaderAt) error {
+	name := savedName(l.name, seg.Base(), s.ValidBytes)
+	if err := copyOut(l.fs, name, io.NewSectionReader(tail, s.ValidBytes, s.CutBytes)); err != nil {
+		return fmt.Errorf("save %d bytes cut from %s: %w", s.CutBytes, seg.File(), err)
+	}
+	l.recovery.Saved = name
+	return nil
+}
+
+func (l *Log) reportCut(seg *segment.Segment, s segment.Scan) {
+	l.recovery.Cut += s.CutBytes
+	why := "unreadable bytes"
+	if s.FirstBad != nil {
+		why = s.FirstBad.Reason
+	}
+	detail := fmt.Sprintf("%d bytes cut: %s", s.CutBytes, why)
+	if s.Verdict == segment.TornWithValid {
+		detail += fmt.Sprintf("; %d whole batches stood behind and were kept as %s", s.ValidBehind, l.recovery.Saved)
+	}
+	l.find(Finding{File: seg.File(), Position: s.ValidBytes, Offset: s.NextOffset, Kind: FindingTail, Detail: detail})
+}
+
+// startEmpty makes the first segment of a folder that has none.
+func (l *Log) startEmpty(base int64) (segments, error) {
+	seg, err := segment.Create(l.name, base, l.segOpts)
+	if err != nil {
+		return nil, err
+	}
+	return segments{seg}, l.syncDir()
+}
+
+// startAbove handles a log whose start offset lies behind its end: every record it holds was deleted, or the data below
+// the start is gone. Kafka starts over at the start offset; the files are kept as plain files in the root.
+func (l *Log) startAbove(segs segments, at stored) (segments, error) {
+	end, err := segs.active().NextOffset()
+	if err != nil {
+		return segs, segs.explain(err)
+	}
+	if end < at.recoveryPoint && !at.clean {
+		l.find(Finding{File: segs.active().File(), Position: segs.active().Size(), Offset: end, Kind: FindingShort,
+			Detail: fmt.Sprintf("the log ends cleanly at offset %d, below the recovery point %d", end, at.recoveryPoint)})
+	}
+	if end >= at.logStart {
+		return segs, nil
+	}
+	l.find(Finding{File: segs.active().File(), Position: -1, Offset: end, Kind: FindingShort,
+		Detail: fmt.Sprintf("the log ends at offset %d, below its start offset %d; it starts over there", end, at.logStart)})
+	for i := len(segs) - 1; i >= 0; i-- {
+		if err := l.setAside(segs[i]); err != nil {
+			return segs, err
+		}
+	}
+	if err := l.epochs.Clear(); err != nil {
+		return segs, err
+	}
+	if err := l.dropSnapshotsAbove(-1); err != nil {
+		return segs, err
+	}
+	return l.startEmpty(at.logStart)
+}
+
+// dropSnapshotsAbove removes producer snapshots that speak of offsets the log no longer has.
+func (l *Log) dropSnapshotsAbove(end int64) error {
+	entries, err := l.fs.ReadDir(l.name)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		digits, ok := strings.CutSuffix(e.Name(), ".snapshot")
+		if offset, err := parseOffset(digits); ok && err == nil && offset > end {
+			if err := l.removeFile(e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package log
+
+import (
+	"time"
+
+	"github.com/partlog/partlog/segment"
+)
+
+// RecoveryReport says what the last open found, cut and rebuilt.
+type RecoveryReport struct {
+	Clean    bool     // a clean stop preceded; nothing was scanned
+	Scanned  int64    // bytes of .log files read and checked
+	Cut      int64    // bytes cut off the end, saved first if valid batches stood behind the bad ones
+	Saved    string   // file in the root that holds the cut bytes; "" if none
+	Rebuilt  []string // derived files that were made anew
+	Removed  []string // leftovers of interrupted work that were removed
+	Findings []Finding
+	Took     time.Duration
+}
+
+// Finding is one thing that is not as it should be.
+type Finding struct {
+	File     string // path below the log root
+	Position int64  // byte in File; -1 if the file as a whole is meant
+	Offset   int64  // record offset; -1 if unknown
+	Kind     string // a short fixed word: see the Finding… constants
+	Detail   string // one sentence: what is wrong and what it means
+}
+
+// Kinds of findings, as they stand in Finding.Kind.
+const (
+	FindingCheckpoint = "checkpoint" // a file of the root that cannot be read
+	FindingMetadata   = "metadata"   // partition.metadata
+	FindingEpochs     = "epochs"     // leader-epoch-checkpoint
+	FindingTail       = "tail"       // bytes behind the last whole batch
+	FindingShort      = "short"      // the log ends below what a checkpoint says
+)
+
+// SegmentInfo describes one segment.
+type SegmentInfo struct {
+	Base, Next       int64 // first offset by name; base of the next segment, or the log end
+	Bytes            int64 // of the .log file
+	IndexEntries     int
+	TimeIndexEntries int
+	LargestTimestamp int64 // Unix ms; the file's modification time if no batch has a timestamp
+	Sealed           bool  // not the active one
+	Pins             int   // readers that hold it
+}
+
+// Stats are a log's figures since it was opened; cheap to take.
+type Stats struct {
+	Offsets   Offsets
+	Bytes     int64 // of all .log files
+	Segments  int
+	Pinned    int   // references held by readers: Fetched that were not closed, running iterators
+	Followers int   // iterators of Follow and Fetches that wait
+	Unsynced  int64 // offsets between Durable and LogEnd
+	Appends   int64
+	Syncs     int64 // group commit rounds
+	LastError error // the sticky one, or nil
+}
+
+// Recovery says what the last open found.
+func (l *Log) Recovery() RecoveryReport { return l.recovery }
+
+// Stats takes the log's figures.
+func (l *Log) Stats() Stats {
+	o := l.load()
+	s := Stats{
+		Offsets: o, Unsynced: o.LogEnd - o.Durable, Followers: int(l.followers.Load()),
+		Appends: l.stats.appends.Load(), Syncs: l.stats.syncs.Load(), LastError: l.ended(),
+	}
+	for _, seg := range *l.list.Load() {
+		s.Segments++
+		s.Bytes += seg.Size()
+		s.Pinned += seg.Pins()
+	}
+	return s
+}
+
+// SegmentInfos lists the segments, oldest first.
+func (l *Log) SegmentInfos() []SegmentInfo { return l.segmentInfos() }
+
+func (v *view) segmentInfos() []SegmentInfo {
+	segs, end := *v.list.Load(), v.load().LogEnd
+	out := make([]SegmentInfo, len(segs))
+	for i, seg := range segs {
+		out[i] = describe(seg, end)
+		if i+1 < len(segs) {
+			out[i].Next = segs[i+1].Base()
+		}
+		out[i].Sealed = i+1 < len(segs)
+	}
+	return out
+}
+
+func describe(seg *segment.Segment, end int64) SegmentInfo {
+	i := seg.Info()
+	return SegmentInfo{
+		Base: i.Base, Next: end, Bytes: i.Bytes, LargestTimestamp: i.LargestTimestamp, Pins: i.Pins,
+		IndexEntries: i.IndexEntries, TimeIndexEntries: i.TimeIndexEntries,
+	}
+}

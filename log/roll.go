@@ -1,0 +1,68 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/partlog/partlog/segment"
+)
+
+// rollIfNeeded starts a new segment when Kafka's rules ask for one before these batches: size, age by message time,
+// a full index, or an offset too far from the base. The caller holds write.
+func (l *Log) rollIfNeeded(p *prepared) error {
+	active := l.list.Load().active()
+	next := segment.Incoming{Bytes: int64(len(p.raw)), LastOffset: p.last, MaxTimestamp: p.maxTime}
+	if roll, _ := active.NeedsRoll(next, l.now()); !roll {
+		return nil
+	}
+	return l.roll(p.first)
+}
+
+// Roll closes the active segment and starts a new one at the log end. An empty active segment is kept: there is
+// nothing to close. Like every roll it makes nothing durable by itself; the next Sync or durable append does.
+func (l *Log) Roll(ctx context.Context) error {
+	if err := l.admit(ctx); err != nil {
+		return err
+	}
+	l.write.Lock()
+	defer l.write.Unlock()
+	if err := l.ended(); err != nil {
+		return err
+	}
+	return l.roll(l.load().LogEnd)
+}
+
+// roll starts a segment at base, or at the log end if that is higher. The caller holds write.
+//
+// The new files are created first: when that fails (no space, say) the log goes on in the old segment as if nothing
+// had been asked. Their directory entry becomes durable in the next commit round, before the first ack (commit.go).
+func (l *Log) roll(base int64) error {
+	segs := *l.list.Load()
+	active := segs.active()
+	base = max(base, l.load().LogEnd)
+	if base == active.Base() {
+		if active.Size() == 0 {
+			return nil
+		}
+		return fmt.Errorf("roll %s: segment %d already exists and is not empty", l.name, base)
+	}
+	next, err := segment.Create(l.name, base, l.segOpts)
+	if err != nil {
+		return l.rollRefused(err)
+	}
+	if err := active.Seal(context.Background()); err != nil {
+		err = errors.Join(err, next.Delete())
+		return l.rollRefused(err)
+	}
+	list := segs.with(next)
+	l.list.Store(&list)
+	return nil
+}
+
+func (l *Log) rollRefused(err error) error {
+	if isNoSpace(err) {
+		return fmt.Errorf("roll %s: %w: %w", l.name, ErrNoSpace, err)
+	}
+	return fmt.Errorf("roll %s: %w", l.name, err)
+}

@@ -1,0 +1,213 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/segment"
+)
+
+// Truncate removes every batch that holds offset or a later one, and returns the end the log then has: offset, or less
+// when offset lay inside a batch. It is durable when it returns. An offset at or above the end changes no data (it only
+// drops a leader epoch that was assigned but never written in); one below the first segment empties the log, which then
+// starts there. Negative: *OffsetRangeError.
+//
+// Truncating below the high watermark or the log start moves these down. After any error but ErrClosed and ctx's the
+// log is ErrFailed: reopen it; it then holds the log as it was before or a shorter prefix of it.
+func (l *Log) Truncate(ctx context.Context, offset int64) (end int64, err error) {
+	if offset < 0 {
+		o := l.load()
+		return o.LogEnd, &OffsetRangeError{Offset: offset, LogStart: o.LogStart, LogEnd: o.LogEnd}
+	}
+	unlock, err := l.exclusive(ctx)
+	if err != nil {
+		return l.load().LogEnd, err
+	}
+	defer unlock()
+	o, segs := l.load(), *l.list.Load()
+	if offset >= o.LogEnd {
+		return o.LogEnd, l.dropBareEpoch(o.LogEnd)
+	}
+	if offset < segs[0].Base() {
+		if err := l.resetTo(offset, segs); err != nil {
+			return l.load().LogEnd, l.fail(err)
+		}
+		return offset, nil
+	}
+	end, err = l.truncateTo(offset, segs)
+	if err != nil {
+		return l.load().LogEnd, l.fail(err)
+	}
+	return end, nil
+}
+
+// exclusive takes what a change of the log's end needs: no append, no roll, no commit round runs until unlock.
+func (l *Log) exclusive(ctx context.Context) (unlock func(), err error) {
+	if err := l.admit(ctx); err != nil {
+		return nil, err
+	}
+	l.write.Lock()
+	if err := l.commits.acquire(ctx); err != nil {
+		l.write.Unlock()
+		return nil, err
+	}
+	unlock = func() {
+		l.commits.release()
+		l.write.Unlock()
+	}
+	if err := l.ended(); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// dropBareEpoch forgets an epoch that begins at the log end.
+func (l *Log) dropBareEpoch(end int64) error {
+	if !l.epochs.TruncateFromEnd(end) {
+		return nil
+	}
+	l.publishEpoch()
+	if err := l.epochs.Flush(); err != nil {
+		return l.epochRefused(err)
+	}
+	return nil
+}
+
+// truncateTo cuts inside the present segments. Every prefix of its steps recovers to a prefix of the old log:
+//
+//  1. recovery point, high watermark and hint are lowered, on the device
+//  2. the segments above are renamed to .deleted, highest first; directory synced
+//  3. the segment that holds the cut is shortened and synced, indexes included
+//  4. epochs and snapshots that speak of the removed offsets go
+//  5. the start offset follows if it lay above
+func (l *Log) truncateTo(offset int64, segs segments) (end int64, err error) {
+	keep := segs.floor(offset)
+	cut := segs[keep]
+	end, err = cutPoint(cut, offset)
+	if err != nil {
+		return 0, err
+	}
+	if err := l.lowerMarks(end, cut.Base()); err != nil {
+		return 0, err
+	}
+	if err := l.dropSegments(segs, keep+1); err != nil {
+		return 0, err
+	}
+	if _, err := cut.Truncate(end); err != nil {
+		return 0, err
+	}
+	if err := cut.Sync(); err != nil {
+		return 0, err
+	}
+	if end, err = cut.NextOffset(); err != nil {
+		return 0, err
+	}
+	l.marks.cut(func(o *Offsets) {
+		o.LogEnd, o.Durable = end, end
+		o.clampToEnd()
+	})
+	l.commits.born = cut.Base()
+	if err := l.forgetAbove(end); err != nil {
+		return 0, err
+	}
+	return end, l.persistStart(cut.Base())
+}
+
+// clampToEnd pulls every mark down to the log end.
+func (o *Offsets) clampToEnd() {
+	o.LogStart, o.HighWatermark = min(o.LogStart, o.LogEnd), min(o.HighWatermark, o.LogEnd)
+	o.LastStable, o.RecoveryPoint = min(o.LastStable, o.LogEnd), min(o.RecoveryPoint, o.LogEnd)
+	o.Durable = min(o.Durable, o.LogEnd)
+}
+
+// cutPoint is where a truncation to offset really cuts: the first offset of the batch that holds it.
+func cutPoint(seg *segment.Segment, offset int64) (int64, error) {
+	p, err := seg.Find(offset)
+	if errors.Is(err, segment.ErrNotFound) {
+		return offset, nil // behind the last batch of this segment
+	}
+	if err != nil {
+		return 0, err
+	}
+	return min(offset, p.Base), nil
+}
+
+// lowerMarks makes the root's checkpoints promise nothing above end. The checkpoints come first: from here on a crash
+// may find the old data, the new, or anything between, and all of it is read as a tail.
+func (l *Log) lowerMarks(end, base int64) error {
+	var before Offsets
+	l.marks.cut(func(o *Offsets) {
+		before = *o
+		o.HighWatermark, o.LastStable = min(o.HighWatermark, end), min(o.LastStable, end)
+		o.RecoveryPoint, o.Durable = min(o.RecoveryPoint, end), min(o.Durable, end)
+	})
+	p := l.dir.points
+	if stored, ok, _ := p.get(checkpoint.RecoveryPoints, l.tp); ok && stored > end {
+		p.set(checkpoint.RecoveryPoints, l.tp, end)
+		if err := p.persist(checkpoint.RecoveryPoints); err != nil {
+			return err
+		}
+	}
+	if stored, ok, _ := p.get(checkpoint.HighWatermarks, l.tp); ok && stored > end || before.HighWatermark > end {
+		p.set(checkpoint.HighWatermarks, l.tp, min(before.HighWatermark, end))
+		if err := p.persist(checkpoint.HighWatermarks); err != nil {
+			return err
+		}
+	}
+	if err := l.dir.hints.lower(l.name, hint{offset: min(before.Durable, end), base: base, recoveryPoint: min(before.RecoveryPoint, end)}); err != nil {
+		return fmt.Errorf("lower the durable hint of %s: %w", l.name, err)
+	}
+	return nil
+}
+
+// dropSegments takes segs[from:] out of the log: out of the list, renamed from the highest down, directory synced, then
+// removed. Readers that hold one finish.
+func (l *Log) dropSegments(segs segments, from int) error {
+	if from == len(segs) {
+		return nil
+	}
+	if from > 0 {
+		rest := segs[:from:from]
+		l.list.Store(&rest)
+	}
+	for i := len(segs) - 1; i >= from; i-- {
+		if err := segs[i].Rename(".deleted"); err != nil {
+			return err
+		}
+	}
+	if err := l.syncDir(); err != nil {
+		return err
+	}
+	var errs []error
+	for _, seg := range segs[from:] {
+		errs = append(errs, seg.Delete())
+	}
+	return errors.Join(errs...)
+}
+
+// forgetAbove drops what derived files say of offsets at or above end.
+func (l *Log) forgetAbove(end int64) error {
+	l.epochs.TruncateFromEnd(end)
+	l.publishEpoch()
+	if err := l.epochs.Flush(); err != nil {
+		return err
+	}
+	if err := l.dropSnapshotsAbove(end); err != nil {
+		return err
+	}
+	return l.syncDir()
+}
+
+// persistStart writes the start offset if the checkpoint says something else.
+func (l *Log) persistStart(firstBase int64) error {
+	o, p := l.load(), l.dir.points
+	stored, ok, _ := p.get(checkpoint.LogStarts, l.tp)
+	if !ok && o.LogStart <= firstBase || ok && stored == o.LogStart {
+		return nil
+	}
+	p.setAll(l.tp, o, firstBase)
+	return p.persist(checkpoint.LogStarts)
+}

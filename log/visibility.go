@@ -1,0 +1,36 @@
+package log
+
+// visibleWhenDurable says that readers see only what is on the device: the high watermark follows Durable.
+func (c *Config) visibleWhenDurable() bool {
+	return c.Visibility == WhenAcknowledged && c.Durability != Buffered
+}
+
+// raiseVisible moves the high watermark after LogEnd or Durable moved. External logs are moved by SetHighWatermark
+// alone.
+func (c *Config) raiseVisible(o *Offsets) {
+	switch {
+	case c.Visibility == External:
+	case c.visibleWhenDurable():
+		o.HighWatermark = max(o.HighWatermark, o.LogStart, o.Durable)
+	default:
+		o.HighWatermark = max(o.HighWatermark, o.LogEnd)
+	}
+	o.LastStable = o.HighWatermark
+}
+
+// SetHighWatermark moves the high watermark of a log whose Visibility is External, and returns where it is afterwards:
+// the offset clamped to [LogStart, LogEnd]. It may move down, as a follower's does. ErrPolicy for any other log.
+func (l *Log) SetHighWatermark(offset int64) (int64, error) {
+	if l.cfg.Visibility != External {
+		return 0, ErrPolicy
+	}
+	if err := l.ended(); err != nil {
+		return 0, err
+	}
+	var hw int64
+	l.update(func(o *Offsets) {
+		hw = min(max(offset, o.LogStart), o.LogEnd)
+		o.HighWatermark, o.LastStable = hw, hw
+	})
+	return hw, nil
+}
