@@ -29,14 +29,14 @@ type Crash struct {
 	base  *state // the state at the last Mark or Forget, frozen
 	log   []change
 	open  map[nodeID]int // open handles
-	locks map[string]bool
+	locks map[nodeID]bool
 }
 
 var _ vfs.FS = (*Crash)(nil)
 
 // NewCrash makes an empty file system.
 func NewCrash(opts CrashOptions) *Crash {
-	c := &Crash{opts: opts, open: map[nodeID]int{}, locks: map[string]bool{}}
+	c := &Crash{opts: opts, open: map[nodeID]int{}, locks: map[nodeID]bool{}}
 	c.state = newState(c.now())
 	c.base = c.state.freeze()
 	return c
@@ -122,7 +122,7 @@ func (c *Crash) PowerLoss(seed uint64) *Crash {
 
 // boot makes a running file system of a state nobody else changes.
 func (c *Crash) boot(s *state) *Crash {
-	n := &Crash{opts: c.opts, state: s, open: map[nodeID]int{}, locks: map[string]bool{}}
+	n := &Crash{opts: c.opts, state: s, open: map[nodeID]int{}, locks: map[nodeID]bool{}}
 	n.base = s.freeze()
 	return n
 }

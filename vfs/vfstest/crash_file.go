@@ -28,8 +28,6 @@ func (f *crashFile) usable(op string, writes bool) (*node, error) {
 	switch {
 	case f.closed:
 		return nil, pathErr(op, f.name, fs.ErrClosed)
-	case n.dir:
-		return nil, pathErr(op, f.name, syscall.EISDIR)
 	case writes && f.flag&(os.O_WRONLY|os.O_RDWR) == 0, !writes && f.flag&os.O_WRONLY != 0:
 		return nil, pathErr(op, f.name, syscall.EBADF)
 	}
@@ -156,10 +154,6 @@ func (f *crashFile) sync(k Kind) error {
 	if f.closed {
 		return pathErr("sync", f.name, fs.ErrClosed)
 	}
-	if f.c.state.nodes[f.id].dir {
-		f.c.do(&change{kind: OpSyncDir, id: f.id, op: Op{Kind: OpSyncDir, Name: f.name}})
-		return nil
-	}
 	f.c.do(&change{kind: k, id: f.id, op: Op{Kind: k, Name: f.name}})
 	return nil
 }
@@ -177,13 +171,13 @@ func (f *crashFile) Allocate(off, n int64) error {
 	if _, err := f.usable("allocate", true); err != nil {
 		return err
 	}
-	if off < 0 || n <= 0 || off > maxFile-n {
+	if off < 0 || n < 0 || off > maxFile-n {
 		return pathErr("allocate", f.name, fs.ErrInvalid)
 	}
 	return nil
 }
 
-// Evict drops the clean pages that lie in the range as a whole, as posix_fadvise does; n <= 0 means to the end.
+// Evict drops the clean pages that lie in the range as a whole, as posix_fadvise does.
 func (f *crashFile) Evict(off, n int64) error {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
@@ -192,9 +186,9 @@ func (f *crashFile) Evict(off, n int64) error {
 		return pathErr("evict", f.name, fs.ErrClosed)
 	case f.c.opts.NoEvict:
 		return pathErr("evict", f.name, vfs.ErrUnsupported)
-	case off < 0:
+	case off < 0 || n < 0 || off+n < off:
 		return pathErr("evict", f.name, fs.ErrInvalid)
-	case f.c.state.nodes[f.id].dir || !f.c.state.nodes[f.id].diverged:
+	case !f.c.state.nodes[f.id].diverged:
 		return nil // cache and device agree on every clean page
 	}
 	f.c.do(&change{kind: OpEvict, id: f.id, op: Op{Kind: OpEvict, Name: f.name, Off: off, Len: n}})
@@ -219,7 +213,9 @@ func (f *crashFile) Map(n int64) (vfs.Mapping, error) {
 		return nil, pathErr("map", f.name, fs.ErrInvalid)
 	}
 	f.c.open[f.id]++ // a mapping keeps the file like a handle
-	return &crashMapping{c: f.c, id: f.id, n: n}, nil
+	m := &crashMapping{c: f.c, id: f.id, n: n}
+	m.idle.L = &m.mu
+	return m, nil
 }
 
 // crashMapping sees the file as it is at each Read; a file cut so that a mapped page is gone faults.
@@ -228,8 +224,10 @@ type crashMapping struct {
 	id nodeID
 	n  int64
 
-	mu     sync.RWMutex // held for reading while f runs, so that Close waits; c.mu may be taken under it
-	closed bool
+	mu      sync.Mutex // guards the two below; c.mu may be taken under it
+	readers int
+	closed  bool
+	idle    sync.Cond // of mu: readers is 0
 
 	cacheMu sync.Mutex // guards the copy; c.mu may be taken under it
 	pages   []*page    // what buf was made of
@@ -239,11 +237,20 @@ type crashMapping struct {
 func (m *crashMapping) Len() int64 { return m.n }
 
 func (m *crashMapping) Read(f func(b []byte)) error {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+	m.mu.Lock()
 	if m.closed {
+		m.mu.Unlock()
 		return fs.ErrClosed
 	}
+	m.readers++
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.readers--; m.readers == 0 {
+			m.idle.Broadcast()
+		}
+	}()
 	b := m.view()
 	if b == nil {
 		return vfs.ErrFault
@@ -286,6 +293,9 @@ func (m *crashMapping) Close() error {
 		return nil
 	}
 	m.closed = true
+	for m.readers > 0 {
+		m.idle.Wait()
+	}
 	m.c.mu.Lock()
 	defer m.c.mu.Unlock()
 	if m.c.open[m.id]--; m.c.open[m.id] == 0 {

@@ -16,8 +16,8 @@ import (
 // find walks the cache. For a name whose parent is a directory that lacks it, parent and base are set and err is
 // fs.ErrNotExist. c.mu is held.
 func (c *Crash) find(name string) (id nodeID, key dirKey, err error) {
-	if !fs.ValidPath(name) {
-		return 0, dirKey{dir: -1}, fs.ErrInvalid
+	if err := validName(name); err != nil {
+		return 0, dirKey{dir: -1}, err
 	}
 	if name == "." {
 		return rootID, dirKey{dir: -1}, nil
@@ -42,32 +42,45 @@ func (c *Crash) find(name string) (id nodeID, key dirKey, err error) {
 	}
 }
 
+func validName(name string) error {
+	if !fs.ValidPath(name) {
+		return fs.ErrInvalid
+	}
+	for elem := range strings.SplitSeq(name, "/") {
+		if len(elem) > 255 {
+			return syscall.ENAMETOOLONG
+		}
+	}
+	return nil
+}
+
 func pathErr(op, name string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 
 func linkErr(op, old, new string, err error) error {
 	return &os.LinkError{Op: op, Old: old, New: new, Err: err}
 }
 
-// OpenFile implements vfs.FS. O_APPEND is fs.ErrInvalid. A directory can be opened for reading only; then Sync is
-// SyncDir and reads are EISDIR.
+// OpenFile implements vfs.FS. O_APPEND, O_TRUNC without writing and permissions beyond 0777 are fs.ErrInvalid.
 func (c *Crash) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
-	if flag&os.O_APPEND != 0 {
+	writes := flag&(os.O_WRONLY|os.O_RDWR) != 0
+	if flag&os.O_APPEND != 0 || flag&os.O_TRUNC != 0 && !writes || perm != perm.Perm() {
 		return nil, pathErr("open", name, fs.ErrInvalid)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id, key, err := c.find(name)
-	writes := flag&(os.O_WRONLY|os.O_RDWR) != 0
 	switch {
 	case err == fs.ErrNotExist && key.dir >= 0 && flag&os.O_CREATE != 0:
 		id = c.create(name, key, perm, flag, false)
 	case err != nil:
 		return nil, pathErr("open", name, err)
+	case id == rootID:
+		return nil, pathErr("open", name, syscall.EISDIR)
 	case flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
 		return nil, pathErr("open", name, fs.ErrExist)
-	case c.state.nodes[id].dir && (writes || flag&(os.O_CREATE|os.O_TRUNC) != 0):
+	case c.state.nodes[id].dir:
 		return nil, pathErr("open", name, syscall.EISDIR)
-	case flag&os.O_TRUNC != 0 && writes && c.state.nodes[id].size > 0:
+	case flag&os.O_TRUNC != 0 && c.state.nodes[id].size > 0:
 		c.do(&change{kind: OpTruncate, id: id, op: Op{Kind: OpTruncate, Name: name}})
 	}
 	c.open[id]++
@@ -93,62 +106,59 @@ func (c *Crash) Stat(name string) (fs.FileInfo, error) {
 	return infoOf(path.Base(name), c.state.nodes[id]), nil
 }
 
-// Rename implements vfs.FS with the rules of rename(2).
+// Rename implements vfs.FS. It never replaces a directory.
 func (c *Crash) Rename(old, new string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	id, from, err := c.find(old)
-	if err == nil && from.dir < 0 {
-		err = fs.ErrInvalid
-	}
-	if err != nil {
-		return linkErr("rename", old, new, err)
-	}
-	onto, to, err := c.find(new)
-	src := c.state.nodes[id]
+	id, from, onto, to, err := c.findTwo(old, new)
 	switch {
-	case err == nil && to.dir < 0:
-		return linkErr("rename", old, new, fs.ErrInvalid)
-	case err == nil:
-		dst := c.state.nodes[onto]
-		switch {
-		case onto == id:
-			return nil
-		case dst.dir && !src.dir:
-			return linkErr("rename", old, new, syscall.EISDIR)
-		case !dst.dir && src.dir:
-			return linkErr("rename", old, new, syscall.ENOTDIR)
-		case dst.dir && len(dst.names) > 0:
-			return linkErr("rename", old, new, syscall.ENOTEMPTY)
-		}
-	case err == fs.ErrNotExist && to.dir >= 0:
-	default:
+	case err != nil:
 		return linkErr("rename", old, new, err)
-	}
-	if src.dir && strings.HasPrefix(new, old+"/") {
-		return linkErr("rename", old, new, fs.ErrInvalid)
+	case onto >= 0 && c.state.nodes[onto].dir:
+		return linkErr("rename", old, new, fs.ErrExist)
+	case onto == id:
+		return nil // two names of one file
+	case c.state.nodes[id].dir && strings.HasPrefix(new, old+"/"):
+		return linkErr("rename", old, new, syscall.EINVAL)
+	case c.state.nodes[id].dir && onto >= 0:
+		return linkErr("rename", old, new, syscall.ENOTDIR)
 	}
 	c.do(&change{kind: OpRename, op: Op{Kind: OpRename, Name: old, To: new},
 		event: dirEvent{id: id, from: from, hasFrom: true, to: to, hasTo: true}})
 	return nil
 }
 
+// findTwo is find for calls with an old name that must be there and a new one whose directory must be; onto is what the
+// new one leads to, -1 nothing. c.mu is held.
+func (c *Crash) findTwo(old, new string) (id nodeID, from dirKey, onto nodeID, to dirKey, err error) {
+	onto, to, newErr := c.find(new)
+	id, from, err = c.find(old)
+	switch {
+	case err == fs.ErrInvalid || newErr == fs.ErrInvalid:
+		err = fs.ErrInvalid
+	case err != nil && from.dir < 0:
+	case from.dir < 0 || newErr == nil && to.dir < 0:
+		err = syscall.EBUSY // the root
+	case newErr != nil && to.dir < 0:
+		err = newErr
+	case newErr != nil:
+		onto = -1
+	}
+	return id, from, onto, to, err
+}
+
 // Link implements vfs.FS.
 func (c *Crash) Link(old, new string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	id, _, err := c.find(old)
-	if err != nil {
-		return linkErr("link", old, new, err)
-	}
-	_, to, err := c.find(new)
+	id, _, onto, to, err := c.findTwo(old, new)
 	switch {
+	case err != nil:
+		return linkErr("link", old, new, err)
+	case onto >= 0:
+		return linkErr("link", old, new, fs.ErrExist)
 	case c.state.nodes[id].dir:
 		return linkErr("link", old, new, fs.ErrPermission)
-	case err == nil:
-		return linkErr("link", old, new, fs.ErrExist)
-	case err != fs.ErrNotExist || to.dir < 0:
-		return linkErr("link", old, new, err)
 	}
 	c.do(&change{kind: OpLink, op: Op{Kind: OpLink, Name: old, To: new}, event: dirEvent{id: id, to: to, hasTo: true}})
 	return nil
@@ -163,7 +173,7 @@ func (c *Crash) Remove(name string) error {
 	case err != nil:
 		return pathErr("remove", name, err)
 	case key.dir < 0:
-		return pathErr("remove", name, fs.ErrInvalid)
+		return pathErr("remove", name, syscall.EBUSY)
 	case len(c.state.nodes[id].names) > 0:
 		return pathErr("remove", name, syscall.ENOTEMPTY)
 	}
@@ -178,7 +188,10 @@ func (c *Crash) remove(name string, id nodeID, key dirKey, solid bool) {
 
 // MkdirAll implements vfs.FS.
 func (c *Crash) MkdirAll(name string, perm fs.FileMode) error {
-	if !fs.ValidPath(name) {
+	if err := validName(name); err != nil {
+		return pathErr("mkdir", name, err)
+	}
+	if perm != perm.Perm() {
 		return pathErr("mkdir", name, fs.ErrInvalid)
 	}
 	c.mu.Lock()
@@ -192,8 +205,8 @@ func (c *Crash) MkdirAll(name string, perm fs.FileMode) error {
 		part := name[:at]
 		id, key, err := c.find(part)
 		switch {
-		case err == nil && !c.state.nodes[id].dir:
-			return pathErr("mkdir", part, syscall.ENOTDIR)
+		case err == nil && !c.state.nodes[id].dir && part == name:
+			return pathErr("mkdir", part, fs.ErrExist)
 		case err == nil:
 		case err == fs.ErrNotExist && key.dir >= 0:
 			c.do(&change{kind: OpMkdir, op: Op{Kind: OpMkdir, Name: part}, perm: perm.Perm(),
@@ -247,7 +260,7 @@ func (c *Crash) Lock(name string) (io.Closer, error) {
 	defer c.mu.Unlock()
 	id, key, err := c.find(name)
 	switch {
-	case c.locks[name]:
+	case err == nil && c.locks[id]:
 		return nil, &vfs.LockedError{Name: name, Holder: "this process"}
 	case err == fs.ErrNotExist && key.dir >= 0:
 		id = c.create(name, key, 0o644, os.O_CREATE|os.O_RDWR, true)
@@ -256,7 +269,7 @@ func (c *Crash) Lock(name string) (io.Closer, error) {
 	case c.state.nodes[id].dir:
 		return nil, pathErr("lock", name, syscall.EISDIR)
 	}
-	c.locks[name] = true
+	c.locks[id] = true
 	return &crashLock{c: c, name: name, id: id}, nil
 }
 
@@ -271,10 +284,10 @@ func (l *crashLock) Close() error {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	if l.closed {
-		return pathErr("unlock", l.name, fs.ErrClosed)
+		return nil
 	}
 	l.closed = true
-	delete(l.c.locks, l.name)
+	delete(l.c.locks, l.id)
 	if id, key, err := l.c.find(l.name); err == nil && id == l.id {
 		l.c.remove(l.name, id, key, true)
 	}
@@ -295,8 +308,8 @@ func (c *Crash) Chtimes(name string, mtime time.Time) error {
 
 // Free implements vfs.FS: always a terabyte. Put a Fault with a quota above for a full disk.
 func (c *Crash) Free(name string) (int64, error) {
-	if _, err := c.Stat(name); err != nil {
-		return 0, pathErr("free", name, err.(*fs.PathError).Err)
+	if err := validName(name); err != nil {
+		return 0, pathErr("free", name, err)
 	}
 	return 1 << 40, nil
 }

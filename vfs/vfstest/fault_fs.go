@@ -80,7 +80,8 @@ func (f *Fault) Lock(name string) (l io.Closer, err error) {
 		}
 		return nil, err
 	}
-	return closerFunc(func() error { return f.do(Op{Kind: OpUnlock, Name: name}, l.Close) }), nil
+	held := l // the named result becomes the wrapper
+	return closerFunc(func() error { return f.do(Op{Kind: OpUnlock, Name: name}, held.Close) }), nil
 }
 
 // Chtimes matches OpChtimes.

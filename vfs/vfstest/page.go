@@ -103,23 +103,30 @@ func cutPages(pages []*page, n int64) []*page {
 const (
 	k0 = 0xa0761d6478bd642f
 	k1 = 0xe7037ed1a0b428db
+	k2 = 0xd6e8feb86659fd93
 )
 
+// mix hashes two numbers, in this order; it has no value that swallows the other.
 func mix(a, b uint64) uint64 {
-	hi, lo := bits.Mul64(a^k0, b^k1)
-	return hi ^ lo
+	x := a ^ (b*k0 + k1)
+	x ^= x >> 32
+	x *= k2
+	x ^= x >> 29
+	x *= k2
+	return x ^ x>>32
 }
 
 func hashBytes(b []byte) uint64 {
-	h := uint64(len(b)) * k1
+	h := uint64(len(b))*k1 + k0
 	for len(b) >= 16 {
-		h = mix(binary.LittleEndian.Uint64(b)^h, binary.LittleEndian.Uint64(b[8:])^k1)
+		hi, lo := bits.Mul64(binary.LittleEndian.Uint64(b)^h, binary.LittleEndian.Uint64(b[8:])^k1)
+		h = hi ^ lo
 		b = b[16:]
 	}
 	if len(b) > 0 {
 		var tail [16]byte
 		copy(tail[:], b)
-		h = mix(binary.LittleEndian.Uint64(tail[:])^h, binary.LittleEndian.Uint64(tail[8:])^k0)
+		h = mix(h^binary.LittleEndian.Uint64(tail[:]), binary.LittleEndian.Uint64(tail[8:]))
 	}
 	return mix(h, k0)
 }
