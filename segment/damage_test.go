@@ -127,19 +127,15 @@ func TestRecoverCutsAtTheLastGoodBatchAndAppendsGoOnThere(t *testing.T) {
 			bad := fileBytes(t, o.FS, file(100, ".log"))
 			s := open(t, 100, o)
 			var saved []byte
-			scan, err := s.Recover(ctx, ScanOptions{Durable: 100, Save: func(tail io.ReaderAt, n int64) error {
-				saved = make([]byte, n)
-				_, err := tail.ReadAt(saved, 0)
+			scan, err := s.Recover(ctx, ScanOptions{Durable: 100, BeforeCut: func(s Scan, tail io.ReaderAt) error {
+				saved = make([]byte, s.CutBytes)
+				_, err := tail.ReadAt(saved, s.ValidBytes)
 				return err
 			}})
 			require.NoError(t, err)
 			require.Equal(t, d.verdict, scan.Verdict)
 			require.Equal(t, good[:starts[d.keep]], fileBytes(t, o.FS, file(100, ".log")))
-			if d.verdict == TornWithValid {
-				require.Equal(t, bad[starts[d.keep]:], saved)
-			} else {
-				require.Nil(t, saved)
-			}
+			require.Equal(t, string(bad[starts[d.keep]:]), string(saved))
 			first := map[string][]byte{}
 			for _, kind := range []string{".log", ".index", ".timeindex"} {
 				first[kind] = fileBytes(t, o.FS, file(100, kind))
@@ -318,13 +314,13 @@ func TestACancelledRecoveryChangesNothing(t *testing.T) {
 	require.Equal(t, [2]int64{int64(len(before)), int64(len(before))}, [2]int64{done, total})
 }
 
-func TestAFailedSaveCutsNothing(t *testing.T) {
+func TestAnErrorBeforeTheCutCutsNothing(t *testing.T) {
 	o := Options{FS: memFS(t)}
 	d := damage{garble: func(b []byte, at []int64) []byte { b[at[5]+62] ^= 4; return b }}
 	d.damaged(t, 0, o)
 	before := fileBytes(t, o.FS, file(0, ".log"))
 	full := &os.PathError{Op: "write", Path: "x", Err: errors.New("full")}
-	_, err := open(t, 0, o).Recover(ctx, ScanOptions{Save: func(io.ReaderAt, int64) error { return full }})
+	_, err := open(t, 0, o).Recover(ctx, ScanOptions{BeforeCut: func(Scan, io.ReaderAt) error { return full }})
 	require.ErrorIs(t, err, full)
 	require.Equal(t, before, fileBytes(t, o.FS, file(0, ".log")))
 }

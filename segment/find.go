@@ -231,16 +231,7 @@ func (s *Segment) settleLocked() error {
 		return err
 	}
 	defer h.release()
-	e, _ := ix.offset.Last()
-	end, next, bad, err := s.readToEnd(h, e.Position, m.size)
-	if err == nil && bad != nil && end == e.Position && e.Position > 0 {
-		// Not even the batch of the last entry: perhaps the entry is wrong.
-		if ix, err = s.rebuildIndexes(ix.writable); err != nil {
-			return err
-		}
-		e, _ = ix.offset.Last()
-		end, next, bad, err = s.readToEnd(h, e.Position, m.size)
-	}
+	end, next, bad, err := s.settleFrom(h, ix, m.size)
 	if err != nil {
 		return err
 	}
@@ -252,6 +243,22 @@ func (s *Segment) settleLocked() error {
 	}
 	s.pub.learn(m.cuts, func(m *marks) { m.size, m.next = end, next })
 	return nil
+}
+
+// settleFrom reads to the end from the last index entry; if not even its batch is good, from the entry before it, and at
+// last from the start.
+func (s *Segment) settleFrom(f vfs.File, ix *indexes, size int64) (end, next int64, bad *badBatch, err error) {
+	e, _ := ix.offset.Last()
+	for range 2 {
+		end, next, bad, err = s.readToEnd(f, e.Position, size)
+		if err != nil || bad == nil || end > e.Position || e.Position == 0 {
+			return end, next, bad, err
+		}
+		if e, err = ix.offset.Lookup(e.Offset - 1); err != nil {
+			return 0, 0, nil, err
+		}
+	}
+	return s.readToEnd(f, 0, size)
 }
 
 // readToEnd verifies the batches from pos on and returns where they end. bad says why before end of file.

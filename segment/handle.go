@@ -194,12 +194,11 @@ func (s *Segment) Delete() error {
 	s.gone = true
 	s.state = sealed
 	s.dropIndexes()
-	s.txn.close()
 	var all error
-	for _, kind := range []string{logSuffix, idxSuffix, timeSuffix, txnSuffix} {
+	for _, kind := range []string{logSuffix, idxSuffix, timeSuffix} {
 		if err := s.o.FS.Remove(s.name(kind)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			all = errors.Join(all, err)
 		}
 	}
-	return all
+	return errors.Join(all, s.txn.delete(s, s.Pins() > 0))
 }

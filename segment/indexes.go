@@ -49,9 +49,28 @@ func (s *Segment) createIndexes() (*indexes, error) {
 // dropIndexes closes the index objects; mu is held.
 func (s *Segment) dropIndexes() error {
 	if x := s.ix.Swap(nil); x != nil {
+		s.countEntries(x)
 		return x.close()
 	}
 	return nil
+}
+
+func (s *Segment) countEntries(x *indexes) {
+	s.entries[0].Store(int64(x.offset.Len()))
+	s.entries[1].Store(int64(x.time.Len()))
+}
+
+// entryCounts is how many entries both indexes have; it opens them if nobody has yet.
+func (s *Segment) entryCounts() (offset, time int64) {
+	if x := s.ix.Load(); x != nil {
+		return int64(x.offset.Len()), int64(x.time.Len())
+	}
+	if s.entries[0].Load() < 0 {
+		if x, err := s.readIndexes(); err == nil {
+			return int64(x.offset.Len()), int64(x.time.Len())
+		}
+	}
+	return max(s.entries[0].Load(), 0), max(s.entries[1].Load(), 0)
 }
 
 // readIndexes returns the indexes for a look-up, opening them if need be.
@@ -229,24 +248,6 @@ func (s *Segment) distrust(bad *indexes) error {
 	s.rebuilt = true
 	_, err := s.rebuildIndexes(bad.writable)
 	return err
-}
-
-// indexBytes is what both index files hold.
-func (s *Segment) indexBytes() int64 {
-	if x := s.ix.Load(); x != nil {
-		return int64(x.offset.Len())*index.EntrySize + int64(x.time.Len())*timeindex.EntrySize
-	}
-	if n := s.idxBytes.Load(); n >= 0 {
-		return n
-	}
-	var n int64
-	for _, kind := range []string{idxSuffix, timeSuffix} {
-		if info, err := s.o.FS.Stat(s.name(kind)); err == nil {
-			n += info.Size()
-		}
-	}
-	s.idxBytes.Store(n)
-	return n
 }
 
 // builder gathers the entries that a rebuild of the indexes from the log has, by the rule of recovery: a batch gets one

@@ -1,6 +1,8 @@
 package segment
 
 import (
+	"encoding/binary"
+
 	"github.com/partlog/partlog/record"
 )
 
@@ -51,12 +53,9 @@ func (c *scanner) probeWindow(p *probed, b []byte, at int64, budget *int64) (int
 		if !last && i+record.HeaderSize > len(b) {
 			return int64(i), nil
 		}
-		if b[i+16] > 2 || b[i] != byte(p.next>>56) { // magic; the offset's first byte
-			continue
-		}
 		pos := at + int64(i)
-		if pos == c.out.ValidBytes {
-			continue // the bad batch itself
+		if !c.mayStart(b[i:i+minHeader], p.next, c.end-pos) || pos == c.out.ValidBytes { // there the bad batch itself is
+			continue
 		}
 		h, reason := parseHeader(b[i:min(i+record.HeaderSize, len(b))], c.end-pos)
 		if reason != "" || h.base < p.next || h.last-c.s.base > maxRelative {
@@ -90,6 +89,13 @@ func (c *scanner) probeWindow(p *probed, b []byte, at int64, budget *int64) (int
 		return 0, nil
 	}
 	return int64(max(len(b)-record.HeaderSize+1, 1)), nil
+}
+
+// mayStart is the cheap part of the question whether a batch begins with b: it is asked of every byte.
+func (c *scanner) mayStart(b []byte, next, remaining int64) bool {
+	base := int64(binary.BigEndian.Uint64(b))
+	size := int64(int32(binary.BigEndian.Uint32(b[8:])))
+	return b[16] <= 2 && base >= next && base-c.s.base <= maxRelative && size >= 14 && size+12 <= remaining
 }
 
 func allZero(b []byte) bool {

@@ -104,7 +104,8 @@ func (s *Segment) settleAt(scan *Scan, b *builder, before marks) error {
 		return err
 	}
 	scan.IndexesRebuilt = true
-	s.idxBytes.Store(int64(len(b.offsets))*8 + int64(len(b.times))*12)
+	s.entries[0].Store(int64(len(b.offsets)))
+	s.entries[1].Store(int64(len(b.times)))
 	s.publishRecovered(now, before)
 	if s.state == active {
 		s.state = opened // the next append opens the new index files

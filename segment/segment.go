@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/partlog/partlog/index"
+	"github.com/partlog/partlog/timeindex"
 	"github.com/partlog/partlog/vfs"
 )
 
@@ -34,28 +36,27 @@ type Segment struct {
 	// mu serialises whatever changes files or the choice of index objects: append, truncate, seal, the writing part of
 	// recovery, rename, opening indexes. It is held across file I/O, never across a data sync or a callback. Under it:
 	// opening, pub.
-	mu        sync.Mutex
-	state     state // guarded by mu
-	since     int64 // bytesSinceIndex of Kafka; guarded by mu
-	rebuilt   bool  // indexes were rebuilt on a reader's complaint once; guarded by mu
-	gone      bool  // files were removed: indexes live in memory; guarded by mu
-	dirtyIdx  bool  // index bytes written since the last Sync; guarded by mu
-	maxBytes  atomic.Int64
-	maxAge    atomic.Int64 // nanoseconds; < 0 none
-	jitter    int64        // milliseconds
-	created   atomic.Int64 // wall clock at open, or when the segment was emptied; ms
-	broken    atomic.Pointer[error]
-	ix        atomic.Pointer[indexes]
-	txn       txns
-	refs      atomic.Int64
-	closing   atomic.Bool  // Close was called
-	modTime   atomic.Int64 // of the .log at open, ms; replaced by the clock at each append
-	idxBytes  atomic.Int64 // of both index files at open; -1 = not asked yet
-	opening   sync.Mutex   // guards suffix and the opening and parking of file; held across open and close only
-	suffix    string
-	file      atomic.Pointer[handle]
-	pub       published
-	parkedIdx bool
+	mu       sync.Mutex
+	state    state // guarded by mu
+	since    int64 // bytesSinceIndex of Kafka; guarded by mu
+	rebuilt  bool  // indexes were rebuilt on a reader's complaint once; guarded by mu
+	gone     bool  // files were removed: indexes live in memory; guarded by mu
+	dirtyIdx bool  // index bytes written since the last Sync; guarded by mu
+	maxBytes atomic.Int64
+	maxAge   atomic.Int64 // nanoseconds; < 0 none
+	jitter   int64        // milliseconds
+	created  atomic.Int64 // wall clock at open, or when the segment was emptied; ms
+	broken   atomic.Pointer[error]
+	ix       atomic.Pointer[indexes]
+	txn      txns
+	refs     atomic.Int64
+	closing  atomic.Bool     // Close was called
+	modTime  atomic.Int64    // of the .log at open, ms; replaced by the clock at each append
+	entries  [2]atomic.Int64 // of offset and time index when they were last open; -1 = not yet
+	opening  sync.Mutex      // guards suffix and the opening and parking of file; held across open and close only
+	suffix   string
+	file     atomic.Pointer[handle]
+	pub      published
 }
 
 type state uint8
@@ -99,7 +100,6 @@ func Create(dir string, base int64, o Options) (*Segment, error) {
 		return nil, err
 	}
 	s.state = active
-	s.idxBytes.Store(0)
 	return s, nil
 }
 
@@ -145,7 +145,7 @@ func newSegment(dir string, base int64, o Options) *Segment {
 	now := s.o.Now().UnixMilli()
 	s.created.Store(now)
 	s.modTime.Store(now)
-	s.idxBytes.Store(-1)
+	s.entries[0].Store(-1)
 	s.refs.Store(1)
 	return s
 }
@@ -180,7 +180,7 @@ func (s *Segment) Pins() int {
 	return int(max(n, 0))
 }
 
-// IndexFile and TimeIndexFile are the paths of the two indexes below the root of the file system.
+// IndexFile is the path of the offset index below the root of the file system.
 func (s *Segment) IndexFile() string { return s.name(idxSuffix) }
 
 // TimeIndexFile is the path of the time index.
@@ -258,11 +258,11 @@ func (s *Segment) Info() Info {
 		ts = mod.UnixMilli()
 	}
 	m := s.pub.load()
-	i := Info{Base: s.base, NextOffset: max(m.next, -1), Bytes: m.size, IndexBytes: s.indexBytes(), LargestTimestamp: ts,
+	i := Info{Base: s.base, NextOffset: max(m.next, -1), Bytes: m.size, LargestTimestamp: ts,
 		FirstBatchTimestamp: noFirst(m.firstTs), ModTime: mod, Pins: s.Pins()}
-	if x, err := s.readIndexes(); err == nil {
-		i.IndexEntries, i.TimeIndexEntries = x.offset.Len(), x.time.Len()
-	}
+	offsets, times := s.entryCounts()
+	i.IndexEntries, i.TimeIndexEntries = int(offsets), int(times)
+	i.IndexBytes = offsets*index.EntrySize + times*timeindex.EntrySize
 	s.mu.Lock()
 	i.Sealed = s.state != active
 	s.mu.Unlock()

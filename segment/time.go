@@ -167,8 +167,6 @@ func (s *Segment) maxTimestamp() (ts, offset int64, err error) {
 	ts, offset = lastTime(x, s.base)
 	s.pub.learn(m.cuts, func(m *marks) { m.maxTs, m.maxTsOffset = ts, offset })
 	if !had && s.state == opened && !x.heap {
-		s.indexBytes()
-		s.idxBytes.Store(int64(x.offset.Len())*8 + int64(x.time.Len())*12)
 		err = s.dropIndexes() // a glance, not a use: retention looks at every segment
 	}
 	return ts, offset, err
