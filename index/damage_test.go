@@ -39,8 +39,8 @@ func TestDamageIsFoundByCheckAndNeverStopsAnOpen(t *testing.T) {
 	}{
 		{"good", bytesOf(base, good...), 200, -2, false},
 		{"empty", nil, 0, -2, false},
-		{"pre-sized without entries", make([]byte, 10<<20), 0, 0, true},
-		{"pre-sized with entries", append(bytesOf(base, good...), make([]byte, 10<<20)...), 200, 200, true},
+		{"pre-sized without entries", make([]byte, 1<<20), 0, 0, true},
+		{"pre-sized with entries", append(bytesOf(base, good...), make([]byte, 1<<20)...), 200, 200, true},
 		{"one zero slot behind", append(bytesOf(base, good...), zero...), 200, 200, true},
 		{"the base entry and padding behind", append(bytesOf(base, Entry{base, 5}), make([]byte, 80)...), 1, 1, true},
 		{"a partial entry", append(bytesOf(base, good...), 1, 2, 3, 4, 5), 200, 200, true},

@@ -31,7 +31,9 @@ func create(t testing.TB, base int64, o Options, entries ...Entry) *Index {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, x.Close()) })
 	for _, e := range entries {
-		require.NoError(t, x.Append(e))
+		if err := x.Append(e); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return x
 }
@@ -59,7 +61,9 @@ func all(t testing.TB, x *Index) []Entry {
 	t.Helper()
 	es := []Entry{}
 	for e, err := range x.Entries() {
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		es = append(es, e)
 	}
 	return es

@@ -44,7 +44,7 @@ func (m model) compare(t *rapid.T, x *Index, base int64) {
 	require.Equal(t, len(m), x.Len())
 	probes := []int64{math.MinInt64, math.MaxInt64, base - 1, base, base + math.MaxInt32}
 	positions := []int64{math.MinInt64, math.MaxInt64, -1, 0}
-	for range 12 {
+	for range 4 {
 		if len(m) > 0 {
 			e := m[rapid.IntRange(0, len(m)-1).Draw(t, "slot")]
 			probes = append(probes, e.Offset-1, e.Offset, e.Offset+1)
@@ -107,7 +107,9 @@ func TestIndexEqualsTheModel(t *testing.T) {
 						require.ErrorIs(t, err, ErrReadOnly)
 						return
 					}
-					require.NoError(t, err)
+					if err != nil {
+						t.Fatal(err)
+					}
 					m = append(m, e)
 				}
 			},
@@ -143,10 +145,12 @@ func TestIndexEqualsTheModel(t *testing.T) {
 		require.Equal(t, sealed, x.Full())
 		got := model{}
 		for e, err := range x.Entries() {
-			require.NoError(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			got = append(got, e)
 		}
-		require.Equal(t, m, got)
+		require.True(t, slices.Equal(m, got))
 		if len(m) > 0 {
 			require.NoError(t, x.Check(last().Position+1))
 		}
@@ -234,7 +238,9 @@ func FuzzAnyBytesOpenCheckAndAnswerAlikeInEveryReader(f *testing.F) {
 		for _, x := range xs {
 			n := 0
 			for _, err := range x.Entries() {
-				require.NoError(t, err)
+				if err != nil {
+					t.Fatal(err)
+				}
 				n++
 			}
 			require.Equal(t, x.Len(), n)
@@ -314,10 +320,12 @@ func TestReadersSeeOnlyWholeEntriesWhileTheWriterWorks(t *testing.T) {
 			})
 		}
 		last := int64(0)
-		for round := range int64(40) {
+		for round := range int64(30) {
 			for range 200 + round*7%400 {
 				last += 7
-				require.NoError(t, x.Append(Entry{last, last * 3}))
+				if err := x.Append(Entry{last, last * 3}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if round%3 == 0 {
 				require.NoError(t, x.Seal())
@@ -365,6 +373,9 @@ func TestLookupsMeetingCloseAreClosedErrors(t *testing.T) {
 }
 
 func TestLookupsAndAppendsAllocateNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector makes sync.Pool forget")
+	}
 	o, _ := osOptions(t)
 	const n = 20000
 	active := create(t, 0, o, steps(0, n)...)

@@ -273,7 +273,6 @@ func (t *Table) openLease(src *source) (l *lease, leaving []*lease, err error) {
 		}
 	}
 	l.pins.Store(1)
-	l.used.Store(true)
 	src.lease.Store(l)
 	if l.f == nil && l.m == nil {
 		return l, nil, nil // no entries: nothing is held

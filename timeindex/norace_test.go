@@ -1,0 +1,5 @@
+//go:build !race
+
+package timeindex
+
+const raceDetector = false
