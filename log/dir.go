@@ -202,10 +202,11 @@ func (tp TopicPartition) compare(other TopicPartition) int {
 // Folders lists what the root holds: partition folders, open or not, and directories that are none. A broker refuses to
 // start beside one of the latter.
 func (d *Dir) Folders() (partitions []TopicPartition, foreign []string, err error) {
-	return folders(d.fs)
+	return Folders(d.fs)
 }
 
-func folders(fsys vfs.FS) (partitions []TopicPartition, foreign []string, err error) {
+// Folders is Dir.Folders for a root that is not open.
+func Folders(fsys vfs.FS) (partitions []TopicPartition, foreign []string, err error) {
 	entries, err := fsys.ReadDir(".")
 	if err != nil {
 		return nil, nil, err

@@ -1,0 +1,9 @@
+package main
+
+// commands lists every verb in the order of the help page: reading first.
+func commands() []*command {
+	return []*command{
+		// reading
+		// writing
+	}
+}
