@@ -279,7 +279,7 @@ func TestZstdFrames(t *testing.T) {
 
 // A limit below the window is no reason to refuse what stays within the limit.
 func TestZstdWindowsBeyondTheLimitAreReadWithinTheLimit(t *testing.T) {
-	for _, size := range []int{100, 1024, 100_000, 1_000_000} {
+	for _, size := range []int{100, 1024, 300_000} {
 		want := payloads()["zeros"][:size]
 		copy(want, payloads()["text"])
 		var out bytes.Buffer

@@ -39,7 +39,7 @@ func payloads() map[string][]byte {
 		"nothing": {}, "a byte": {7}, "a word": []byte("word"), "hundred": bytes.Repeat([]byte("a"), 100),
 		"a block less one": text(snappyBlock - 1), "a block": text(snappyBlock), "a block and one": text(snappyBlock + 1),
 		"lz4 block": text(lz4Block), "lz4 block and one": text(lz4Block + 1),
-		"noise": random(200_000), "zeros": make([]byte, 3<<20), "text": text(300_000), "noise then text": append(random(70_000), text(70_000)...),
+		"noise": random(150_000), "zeros": make([]byte, 1<<20), "text": text(100_000), "noise then text": append(random(70_000), text(70_000)...),
 	}
 }
 
@@ -56,7 +56,10 @@ func TestWhatACodecPacksItUnpacksAtEveryLevel(t *testing.T) {
 		}
 		var state codecState
 		for name, want := range payloads() {
-			for _, level := range levels {
+			for i, level := range levels {
+				if i > 1 && len(want) > 1<<17 {
+					break // the window and block borders are below
+				}
 				prefix := []byte("before")
 				packed, err := compress(prefix, want, c, level)
 				if err != nil {
@@ -172,9 +175,9 @@ func TestStreamsPassBetweenUsAndOtherEncoders(t *testing.T) {
 
 // Scenario B160: the limit acts while unpacking, whatever the payload says of itself.
 func TestBombsAreRefusedWithinTheLimitsMemory(t *testing.T) {
-	const limit = 8 << 20
+	const limit = 2 << 20
 	bombs := map[string][]byte{}
-	zeros := make([]byte, 128<<20)
+	zeros := make([]byte, 16<<20)
 	for _, c := range compressing {
 		packed, err := compress(nil, zeros, c, 0)
 		if err != nil {
@@ -183,21 +186,21 @@ func TestBombsAreRefusedWithinTheLimitsMemory(t *testing.T) {
 		bombs[c.String()] = packed
 	}
 	var members []byte
-	for range 64 {
+	for range 8 {
 		members, _ = compress(members, zeros[:1<<20], Gzip, 0)
 	}
 	bombs["gzip members"] = members
 	lying := bytes.Clone(bombs["gzip"])
 	copy(lying[len(lying)-4:], []byte{1, 0, 0, 0})
 	bombs["gzip with a small size in its trailer"] = lying
-	bombs["snappy raw"] = snappy.Encode(nil, zeros[:32<<20])
+	bombs["snappy raw"] = snappy.Encode(nil, zeros[:8<<20])
 	for name, window := range map[string]int{"zstd small window": 1 << 17, "zstd middle window": 4 << 20, "zstd window beyond the limit": 64 << 20} {
 		var out bytes.Buffer
 		w, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Write(zeros[:32<<20])
+		w.Write(zeros[:8<<20])
 		w.Close()
 		bombs[name] = out.Bytes()
 	}
@@ -271,7 +274,7 @@ func TestAStreamEndsWhereThePayloadEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		var state codecState
-		for n := 0; n < len(packed); n += 1 + n/50 {
+		for n := 0; n < len(packed); n += 1 + n/20 {
 			got, err := state.decompress(packed[:n], c, 2, 1<<20)
 			if err == nil && !(c == Snappy && snappyBoundary(packed, n)) {
 				t.Fatalf("%s: the first %d bytes of %d give %d bytes", c, n, len(packed), len(got))
@@ -300,14 +303,14 @@ func snappyBoundary(packed []byte, n int) bool {
 // Scenario B162: byte changes give an error or bytes, within the limit and without a fault.
 func TestGarbledStreamsNeverFault(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	want := payloads()["text"][:20_000]
+	want := payloads()["text"][:5_000]
 	for _, c := range compressing {
 		packed, err := compress(nil, want, c, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var state codecState
-		for range 4000 {
+		for range 1000 {
 			b := bytes.Clone(packed)
 			for range 1 + rng.IntN(16) {
 				b[rng.IntN(len(b))] = byte(rng.Uint32())
@@ -352,6 +355,9 @@ func TestSteadyUseAllocatesNothing(t *testing.T) {
 		pack := testing.AllocsPerRun(50, func() { _, _ = compress(dst, want, c, 0) })
 		read := testing.AllocsPerRun(50, func() { _, _ = state.decompress(packed, c, 2, 1<<20) })
 		// A collection in the middle may empty the pools; one allocation a run is far above that.
+		if poolsForget {
+			continue
+		}
 		if pack >= 1 || (read >= 1 && c != Gzip) || read > 2 {
 			t.Errorf("%s: %.1f allocations to compress, %.1f to decompress", c, pack, read)
 		}
