@@ -1,3 +1,5 @@
+//go:build linux || darwin || freebsd
+
 package vfs
 
 import (
@@ -27,13 +29,6 @@ func mapped(t testing.TB, fsys FS, content []byte) (File, Mapping) {
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	return f, m
-}
-
-func osTree(t testing.TB) FS {
-	t.Helper()
-	fsys, err := OS(t.TempDir())
-	require.NoError(t, err)
-	return fsys
 }
 
 func TestFaultsEndEveryKindOfAccess(t *testing.T) {

@@ -11,6 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func osTree(t testing.TB) FS {
+	t.Helper()
+	fsys, err := OS(t.TempDir())
+	require.NoError(t, err)
+	return fsys
+}
+
 func TestRootIsCreatedWithItsParents(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "a", "b", "c")
 	_, err := OSReadOnly(root)

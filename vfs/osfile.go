@@ -127,8 +127,11 @@ func (o *osFile) SyscallConn() (syscall.RawConn, error) { return o.f.SyscallConn
 
 // checkMapLen refuses a mapping that would reach past the end of the file: its last pages would fault.
 func checkMapLen(n, size int64) error {
-	if n <= 0 || n > size || n > math.MaxInt {
+	if n <= 0 || n > size {
 		return fmt.Errorf("%w: %d bytes to map of a file of %d", fs.ErrInvalid, n, size)
+	}
+	if n > math.MaxInt {
+		return ErrUnsupported
 	}
 	return nil
 }
