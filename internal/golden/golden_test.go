@@ -1,8 +1,12 @@
 package golden
 
 import (
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,4 +62,27 @@ func TestUnknownCaseIsAnError(t *testing.T) {
 	_, err := AboutOf("no-such-case")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.Error(t, Into(t.TempDir(), "no-such-case"))
+}
+
+// What an importer of the library links must not carry four megabytes of test data.
+func TestNoProductCodeImportsTheFolders(t *testing.T) {
+	forTests := map[string]bool{"interop": true, "examples": true, "testdata": true, ".git": true}
+	require.NoError(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && forTests[d.Name()]:
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, imported := range file.Imports {
+			require.NotEqual(t, `"github.com/partlog/partlog/internal/golden"`, imported.Path.Value, path)
+		}
+		return nil
+	}))
 }
