@@ -37,9 +37,12 @@ type Builder struct {
 	buf  []byte // header (written last) and records
 	out  []byte // the compressed batch
 	batchPlan
+	producer Producer // a copy of the options', or of SetProducer's; none if ID < 0
+	err      error    // why no batch can be made
+	idle     int      // batches in a row that needed little of a large buf
+
 	h    header // of the batch in the making
 	next int64  // offset of the next record that Add takes; -1 = no record yet
-	err  error  // the options cannot make a batch
 	done bool   // finished, Reset must come next
 }
 
@@ -66,43 +69,65 @@ type header struct {
 	lastDelta    int32
 }
 
-// NewBuilder makes a builder. Options that no batch may have are reported by Add and Finish.
+// NewBuilder makes a builder; o.Producer is copied. Options that no batch may have are reported by Add and Finish.
 func NewBuilder(o BuilderOptions) *Builder {
-	b := &Builder{opts: o}
+	b := &Builder{opts: o, producer: noProducer}
+	if o.Producer != nil {
+		b.producer = *o.Producer
+	}
 	b.Reset()
 	return b
 }
 
+var noProducer = Producer{ID: -1, Epoch: -1, BaseSequence: -1}
+
 // Reset starts a new batch with the builder's options. The batch that Finish returned is invalid from now on.
 func (b *Builder) Reset() {
-	b.start(header{leaderEpoch: NoEpoch, producerID: -1, epoch: -1, baseSequence: -1},
+	b.start(header{leaderEpoch: NoEpoch},
 		batchPlan{codec: b.opts.Codec, level: b.opts.Level, last: -1, appendTime: NoTimestamp})
-	if p := b.opts.Producer; p != nil {
-		b.h.producerID, b.h.epoch, b.h.baseSequence = p.ID, p.Epoch, p.BaseSequence
-		if p.Transactional {
-			b.h.attributes |= attrTransactional
-		}
-	}
 	if b.opts.TimestampType == LogAppendTime {
 		b.h.attributes |= attrLogAppendTime
 	}
-	b.err = b.checkOptions()
+	b.applyProducer()
 }
 
 func (b *Builder) start(h header, plan batchPlan) {
 	h.baseTime = NoTimestamp
 	b.h, b.batchPlan, b.next, b.err, b.done = h, plan, -1, nil, false
+	b.shrink()
 	if cap(b.buf) < HeaderSize {
 		b.buf = make([]byte, HeaderSize, 1024)
 	}
 	b.buf = b.buf[:HeaderSize]
 }
 
+// shrink gives up a buffer above 1 MiB that many batches in a row had no use for.
+func (b *Builder) shrink() {
+	b.idle++
+	if cap(b.buf) <= keepBuffer || len(b.buf) > cap(b.buf)/8 {
+		b.idle = 0
+	}
+	if b.idle > keepFor {
+		b.buf, b.out, b.idle = nil, nil, 0
+	}
+}
+
+// applyProducer puts the producer into the header and judges it.
+func (b *Builder) applyProducer() {
+	p := &b.producer
+	b.h.producerID, b.h.epoch, b.h.baseSequence = p.ID, p.Epoch, p.BaseSequence
+	b.h.attributes &^= attrTransactional
+	if p.Transactional {
+		b.h.attributes |= attrTransactional
+	}
+	b.err = b.checkOptions()
+}
+
 func (b *Builder) checkOptions() error {
-	switch p := b.opts.Producer; {
+	switch p := &b.producer; {
 	case b.opts.Codec > Zstd:
 		return ErrCodec
-	case p == nil:
+	case *p == noProducer:
 		return nil
 	case p.ID < 0 && p.Transactional:
 		return invalidBatch("a transactional batch needs a producer id")
@@ -116,13 +141,14 @@ func (b *Builder) checkOptions() error {
 	return nil
 }
 
-// SetProducer changes the producer of this and the following batches; call it before Add. The struct is copied into the
-// batch at the next Reset too, so p must stay unchanged as long as it is set.
+// SetProducer changes the producer of this batch, at any time before Finish, and of the following ones; nil = none. A batch
+// needs its own base sequence, so an idempotent producer calls it for each.
 func (b *Builder) SetProducer(p *Producer) {
-	b.opts.Producer = p
-	base, next := b.h.base, b.next
-	b.Reset()
-	b.h.base, b.next = base, next
+	b.producer = noProducer
+	if p != nil {
+		b.producer = *p
+	}
+	b.applyProducer()
 }
 
 // SetBaseOffset says which offset the batch starts at; call it before Add. The first record need not have that offset.

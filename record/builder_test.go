@@ -107,10 +107,28 @@ func TestSetProducerBetweenBatches(t *testing.T) {
 	require.Equal(t, int32(0), batch.LastSequence())
 	p.BaseSequence = 1
 	b.Reset()
+	b.SetProducer(p)
 	require.NoError(t, b.Add(Record{Timestamp: 1}))
 	batch, err = b.Finish()
 	require.NoError(t, err)
 	require.Equal(t, int32(1), batch.LastSequence())
+	p.BaseSequence = 9
+	b.Reset()
+	require.NoError(t, b.Add(Record{Timestamp: 1}))
+	b.SetProducer(nil)
+	batch, err = b.Finish()
+	require.NoError(t, err)
+	require.Equal(t, int32(-1), batch.LastSequence())
+}
+
+func TestBuilderGivesALargeBufferBackWhenNoLongerNeeded(t *testing.T) {
+	b := NewBuilder(BuilderOptions{})
+	require.NoError(t, b.Add(Record{Timestamp: 1, Value: make([]byte, 4<<20)}))
+	for range keepFor + 2 {
+		b.Reset()
+		require.NoError(t, b.Add(Record{Timestamp: 1}))
+	}
+	require.Less(t, cap(b.buf), 1<<20)
 }
 
 func TestBuilderAllocatesNothingInSteadyState(t *testing.T) {

@@ -2,7 +2,6 @@ package record
 
 import (
 	"encoding/binary"
-	"fmt"
 	"time"
 )
 
@@ -76,12 +75,9 @@ func ParseMarker(rec Record) (EndMarker, error) {
 
 // Marker builds the control batch that ends a transaction of p, with COMMIT or ABORT. Under transaction version 2 p.Epoch is
 // the data's epoch plus one; p.BaseSequence is ignored. Offset and leader epoch are those of a fresh batch, 0 and NoEpoch.
-// Its 78 bytes belong to the caller. A now before 1970 counts as 1970. It panics if p is not a producer, which is the caller's
-// mistake.
+// Its 78 bytes belong to the caller. A now before 1970 counts as 1970. A p without id or epoch makes a marker that
+// Decoder.Validate refuses.
 func Marker(commit bool, p Producer, coordinatorEpoch int32, now time.Time) Batch {
-	if p.ID < 0 || p.Epoch < 0 {
-		panic(fmt.Sprintf("record: Marker of producer %d epoch %d", p.ID, p.Epoch))
-	}
 	var key [4]byte
 	if commit {
 		key[3] = byte(Commit)

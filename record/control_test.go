@@ -28,7 +28,10 @@ func TestEndMarkersReadBack(t *testing.T) {
 		require.Equal(t, want, m)
 	}
 	require.Equal(t, int64(0), Marker(true, Producer{}, 0, time.Time{}).MaxTimestamp())
-	require.Panics(t, func() { Marker(true, Producer{ID: -1}, 0, time.Now()) }, "the caller's mistake")
+	for _, nobody := range []Producer{{ID: -1}, {ID: 1, Epoch: -1}} {
+		_, err := NewDecoder(Limits{}).Validate(Marker(true, nobody, 0, timeOf(now)).Bytes(), ValidateOptions{Origin: Coordinator, Now: now})
+		require.ErrorIs(t, err, ErrInvalidRecord)
+	}
 }
 
 // Scenario: D017

@@ -31,11 +31,16 @@ func (b Batch) each(d *Decoder, yield func(Record, error) bool) {
 	}
 	var rec Record
 	for r.left > 0 {
+		p := r.p
 		if err := r.next(&rec); err != nil {
 			yield(Record{}, err)
 			return
 		}
-		if !yield(rec, nil) {
+		more := yield(rec, nil)
+		if r.owned {
+			poison(p[:len(p)-len(r.p)])
+		}
+		if !more {
 			return
 		}
 	}
@@ -49,8 +54,9 @@ type reader struct {
 	baseTime   int64
 	appendTime int64 // of every record, if appended
 	appended   bool
-	left       int // records not yet read
-	index      int // of the next record
+	owned      bool // p is the decoder's, not the batch's
+	left       int  // records not yet read
+	index      int  // of the next record
 }
 
 // reader starts on a magic 2 batch. It is returned by value so that it stays on the caller's stack.
@@ -69,7 +75,7 @@ func (d *Decoder) reader(b Batch) (reader, error) {
 		if err != nil {
 			return r, err
 		}
-		r.p = p
+		r.p, r.owned = p, true
 	}
 	return r, nil
 }

@@ -47,7 +47,7 @@ func (v Validated) Place(base int64, leaderEpoch int32) {
 // the topic and the records say. Any other is built anew as one batch.
 //
 // Stricter than Kafka, whose own clients never send these: negative timestamps other than -1 are ErrInvalidTimestamp, and a
-// coordinator's batch too must have as many records as offsets, and a producer if it is transactional.
+// coordinator's batch too must have as many records as offsets; and a transactional batch needs a producer id, that an epoch.
 //
 // Errors: *InvalidRecordError for the batch as a whole, *InvalidRecordsError for its records, ErrTooLarge, ErrCodec.
 func (d *Decoder) Validate(raw []byte, o ValidateOptions) (Validated, error) {
@@ -126,12 +126,12 @@ func (o *ValidateOptions) checkHeader(b Batch) error {
 		return invalidBatch("%d records for %d offsets", count, offsets)
 	case b.Transactional() && id < 0:
 		return invalidBatch("a transactional batch needs a producer id")
+	case id >= 0 && epoch < 0:
+		return invalidBatch("a batch with producer id %d has epoch %d", id, epoch)
 	case o.Origin != Client:
 		return nil
 	case b.Control():
 		return invalidBatch("a producer may not write control records")
-	case id >= 0 && epoch < 0:
-		return invalidBatch("a batch with producer id %d has epoch %d", id, epoch)
 	case id >= 0 && sequence < 0:
 		return invalidBatch("a batch with producer id %d has base sequence %d", id, sequence)
 	}

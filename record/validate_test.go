@@ -12,10 +12,7 @@ import (
 
 const now = int64(1700000000000)
 
-var (
-	allCodecs  = []Codec{None, Gzip, Snappy, LZ4, Zstd}
-	compressed = allCodecs[1:]
-)
+var allCodecs = []Codec{None, Gzip, Snappy, LZ4, Zstd}
 
 // topic is a plain topic whose timestamps may be a second off.
 func topic() ValidateOptions {
