@@ -252,7 +252,8 @@ func TestReadersOfACutFileAllGetTheErrorAndNothingLeaks(t *testing.T) {
 		}
 		require.NoError(t, os.Truncate(filepath.Join(dir, "x"), 8192))
 		wg.Wait()
-		require.ErrorIs(t, x.Load(), nil, "the number of entries was known before")
+		require.ErrorIs(t, x.Load(), io.ErrUnexpectedEOF)
+		require.Equal(t, 50000, x.Len(), "known from before")
 		_, _, err := x.Floor(number, 50000)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		require.Zero(t, c.files.Load())
@@ -273,6 +274,9 @@ func TestTruncatingASealedTableUnmapsFirst(t *testing.T) {
 	for _, keep := range []int{1500, 1024, 600, 512, 3, 0} {
 		require.NoError(t, x.Seal())
 		require.NoError(t, x.Load())
+		if x.Len() > 0 {
+			require.EqualValues(t, 1, c.maps.Load())
+		}
 		require.NoError(t, x.Truncate(keep))
 		require.Equal(t, keep, x.Len())
 		b, err := vfs.ReadFile(c, "x", 1<<20)

@@ -169,13 +169,28 @@ func InHeap(entrySize int, entries []byte) *Table {
 // Name is the file's present name; "" of an in-heap table.
 func (t *Table) Name() string { return *t.name.Load() }
 
-// Load does now what the first use of a sealed table would do: open, measure, map. Nil for any other.
+// Load does now what the next use of a sealed table would do: open, measure, map. Nil for any other.
 func (t *Table) Load() error {
-	_, _, err := t.sealedCount()
-	return err
+	for {
+		s := t.state.Load()
+		switch {
+		case s.kind == closed:
+			return t.pathError("read", fs.ErrClosed)
+		case s.kind != sealed:
+			return nil
+		}
+		l, err := t.acquire(s.src)
+		if err == nil {
+			l.unpin()
+			return nil
+		}
+		if t.state.Load().gen == s.gen {
+			return err
+		}
+	}
 }
 
-// sealedCount is the number of entries and the last one of a sealed table.
+// sealedCount is the number of entries and the last one of a sealed table. Once known they need no file.
 func (t *Table) sealedCount() (n int, last Raw, err error) {
 	for {
 		s := t.state.Load()
@@ -188,12 +203,7 @@ func (t *Table) sealedCount() (n int, last Raw, err error) {
 		if n := s.src.n.Load(); n >= 0 {
 			return int(n), s.src.last, nil
 		}
-		l, err := t.acquire(s.src)
-		if err == nil {
-			l.unpin()
-			continue
-		}
-		if t.state.Load().gen == s.gen {
+		if err := t.Load(); err != nil {
 			return 0, Raw{}, err
 		}
 	}
