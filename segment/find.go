@@ -146,11 +146,11 @@ func (v view) findFrom(e index.Entry, offset int64) (Position, error) {
 		if err == io.EOF {
 			return Position{}, ErrNotFound
 		}
-		if err != nil {
-			return Position{}, v.suspect(err, first && at > 0)
+		if err == nil && first && at > 0 {
+			err = v.trustEntry(e, h, at)
 		}
-		if first && at > 0 && h.base > e.Offset {
-			return Position{}, errIndex
+		if err != nil {
+			return Position{}, v.suspect(err, e.Position)
 		}
 		if h.last >= offset {
 			return h.position(at), nil
@@ -158,10 +158,27 @@ func (v view) findFrom(e index.Entry, offset int64) (Position, error) {
 	}
 }
 
-// suspect blames the index for a bad batch where only the index said that one begins.
-func (v view) suspect(err error, fromIndex bool) error {
+// trustEntry checks that a batch does begin where an index entry says. Kafka's entries name the last offset of that batch;
+// old brokers made one entry for several batches written together, named after the last of them: then the CRC decides.
+func (v view) trustEntry(e index.Entry, h header, at int64) error {
+	if h.last == e.Offset && h.base >= v.s.base {
+		return nil
+	}
+	if h.last > e.Offset || h.base < v.s.base {
+		return errIndex
+	}
+	ok, err := checksum(v.f, at, h)
+	if err == nil && !ok {
+		err = errIndex
+	}
+	return err
+}
+
+// suspect blames the index for a bad batch on a walk that began where an entry says, unless the index has just been made
+// from the log.
+func (v view) suspect(err error, from int64) error {
 	var bad *badBatch
-	if fromIndex && errors.As(err, &bad) {
+	if from > 0 && errors.As(err, &bad) && !v.s.rebuilt.Load() {
 		return errIndex
 	}
 	return err

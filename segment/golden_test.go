@@ -181,7 +181,7 @@ func TestLookupsOverKafkasOwnIndexes(t *testing.T) {
 						require.Equal(t, r.pos, p.Pos, "offset %d", o)
 					}
 				}
-				require.False(t, s.rebuilt, "Kafka's indexes fit its log")
+				require.False(t, s.rebuilt.Load(), "Kafka's indexes fit its log")
 			}
 		})
 	}

@@ -242,10 +242,9 @@ func (s *Segment) distrust(bad *indexes) error {
 	if s.ix.Load() != bad {
 		return nil // somebody was faster
 	}
-	if s.rebuilt {
+	if s.rebuilt.Swap(true) {
 		return errIndex
 	}
-	s.rebuilt = true
 	_, err := s.rebuildIndexes(bad.writable)
 	return err
 }

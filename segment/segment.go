@@ -37,11 +37,11 @@ type Segment struct {
 	// recovery, rename, opening indexes. It is held across file I/O, never across a data sync or a callback. Under it:
 	// opening, pub.
 	mu       sync.Mutex
-	state    state // guarded by mu
-	since    int64 // bytesSinceIndex of Kafka; guarded by mu
-	rebuilt  bool  // indexes were rebuilt on a reader's complaint once; guarded by mu
-	gone     bool  // files were removed: indexes live in memory; guarded by mu
-	dirtyIdx bool  // index bytes written since the last Sync; guarded by mu
+	state    state       // guarded by mu
+	since    int64       // bytesSinceIndex of Kafka; guarded by mu
+	rebuilt  atomic.Bool // indexes were rebuilt on a reader's complaint once
+	gone     bool        // files were removed: indexes live in memory; guarded by mu
+	dirtyIdx bool        // index bytes written since the last Sync; guarded by mu
 	maxBytes atomic.Int64
 	maxAge   atomic.Int64 // nanoseconds; < 0 none
 	jitter   int64        // milliseconds

@@ -33,6 +33,7 @@ func (s *Segment) Truncate(offset int64) (cut int64, err error) {
 	v := view{s: s, f: h, ix: x, m: s.pub.load()}
 	keep, err := v.endBefore(offset)
 	if errors.Is(err, errIndex) {
+		s.rebuilt.Store(true)
 		if v.ix, err = s.rebuildIndexes(true); err == nil {
 			keep, err = v.endBefore(offset)
 		}
@@ -79,7 +80,7 @@ func (v view) endBefore(offset int64) (marks, error) {
 			return keep, nil
 		}
 		if err != nil {
-			return keep, v.suspect(err, e.Position > 0)
+			return keep, v.suspect(err, e.Position)
 		}
 		keep.next = h.last + 1
 	}
