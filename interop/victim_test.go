@@ -1,25 +1,160 @@
 package interop
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
 )
 
-// victimEnv makes the test binary, started again by a test, do one thing until it is killed.
+// victimEnv makes the test binary, started again by a test, own a log until it is told to close it, or is killed.
 const victimEnv = "PARTLOG_INTEROP_VICTIM"
 
-// victims are the things it can do, by name; each reads its own settings from the environment.
-var victims = map[string]func() error{}
+// partlogState is what a log of ours says about itself.
+type partlogState struct {
+	Offsets  log.Offsets
+	Epochs   []log.EpochEntry
+	Recovery log.RecoveryReport
+	Segments []log.SegmentInfo
+}
 
-func runVictim(name string) int {
-	do, ok := victims[name]
-	if !ok {
-		fmt.Fprintln(os.Stderr, "unknown victim", name)
-		return 2
+// ourOpen are the arguments of the victim's open.
+type ourOpen struct {
+	Root       string            `json:"root"`
+	Topic      string            `json:"topic"`
+	Config     map[string]string `json:"config"`
+	Durability log.Durability    `json:"durability"`
+}
+
+// startVictim starts the process.
+func startVictim() (*pipe, error) {
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), victimEnv+"=1")
+	return startPipe(c)
+}
+
+// runVictim answers commands as the Java driver does.
+func runVictim() int {
+	in := bufio.NewReader(os.Stdin)
+	out := json.NewEncoder(os.Stdout)
+	var v victim
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return 0
+		}
+		answer := map[string]any{}
+		if ok, err := v.do(line); err != nil {
+			answer["error"] = map[string]string{"class": "error", "message": err.Error()}
+		} else {
+			answer["ok"] = ok
+		}
+		if err := out.Encode(answer); err != nil {
+			return 1
+		}
 	}
-	if err := do(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+}
+
+type victim struct {
+	dir *log.Dir
+	log *log.Log
+}
+
+// victimRequest has the arguments of all commands.
+type victimRequest struct {
+	Cmd string `json:"cmd"`
+	ourOpen
+	Raw    []byte `json:"raw"`
+	As     string `json:"as"`
+	Offset int64  `json:"offset"`
+	Epoch  int32  `json:"epoch"`
+}
+
+func (v *victim) do(line []byte) (any, error) {
+	var r victimRequest
+	if err := json.Unmarshal(line, &r); err != nil {
+		return nil, err
 	}
-	return 0
+	ctx := context.Background()
+	switch r.Cmd {
+	case "open":
+		return v.open(ctx, r.ourOpen)
+	case "state":
+		return stateOf(v.log), nil
+	case "append":
+		o := log.AppendOptions{}
+		if r.As == "follower" {
+			o.As, o.LeaderEpoch = log.Follower, &r.Epoch
+		}
+		return v.log.AppendBatches(ctx, r.Raw, o)
+	case "appendRecords":
+		return v.appendRecords(ctx, r.Raw)
+	case "truncate":
+		return v.log.Truncate(ctx, r.Offset)
+	case "reset":
+		return nil, v.log.ResetTo(ctx, r.Offset)
+	case "deleteRecords":
+		return nil, v.log.DeleteRecords(ctx, r.Offset)
+	case "roll":
+		return nil, v.log.Roll(ctx)
+	case "sync":
+		return nil, v.log.Sync(ctx)
+	case "assignEpoch":
+		return nil, v.log.AssignEpoch(r.Epoch)
+	case "close":
+		return nil, v.dir.Close()
+	}
+	return nil, fmt.Errorf("unknown command %s", r.Cmd)
+}
+
+func (v *victim) open(ctx context.Context, o ourOpen) (_ any, err error) {
+	if v.dir, v.log, err = openOurs(ctx, o); err != nil {
+		return nil, err
+	}
+	return stateOf(v.log), nil
+}
+
+// appendRecords appends the records of an encoded batch through the records' own door.
+func (v *victim) appendRecords(ctx context.Context, raw []byte) (any, error) {
+	batch, err := record.View(raw)
+	if err != nil {
+		return nil, err
+	}
+	var rs []record.Record
+	for r, err := range batch.Records(nil) {
+		if err != nil {
+			return nil, err
+		}
+		rs = append(rs, r.Clone())
+	}
+	base, err := v.log.Append(ctx, rs...)
+	return log.Appended{Base: base, Last: base + int64(len(rs)) - 1}, err
+}
+
+// openOurs opens one partition of a root.
+func openOurs(ctx context.Context, o ourOpen) (*log.Dir, *log.Log, error) {
+	c, err := log.ParseConfig(o.Config)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.Durability = o.Durability
+	d, err := log.OpenDir(o.Root, log.DirConfig{})
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := d.Open(ctx, log.TopicPartition{Topic: o.Topic}, c)
+	if err != nil {
+		_ = d.Close()
+		return nil, nil, err
+	}
+	return d, l, nil
+}
+
+func stateOf(l *log.Log) partlogState {
+	return partlogState{Offsets: l.Offsets(), Epochs: l.Epochs(), Recovery: l.Recovery(), Segments: l.SegmentInfos()}
 }

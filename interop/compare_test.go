@@ -1,0 +1,178 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/log"
+)
+
+func (s *swap) note(format string, a ...any) { s.story = append(s.story, fmt.Sprintf(format, a...)) }
+
+// compare looks at the folder between two owners: our reader on the folder itself, our log and Kafka's each on a copy, and
+// Kafka's dump tool. All must tell the model's story, and the copies, once closed, must be equal byte for byte.
+func (s *swap) compare() {
+	t, ctx := s.t, context.Background()
+	folder := s.topic + "-0"
+	r, err := log.OpenReader(filepath.Join(s.root, folder), log.ReaderOptions{})
+	require.NoError(t, err, "after %s", s.last)
+	seen := r.Offsets()
+	require.NoError(t, s.m.settle(seen.LogStart, seen.LogEnd), "our reader after %s", s.last)
+	sameRecords(t, s.m.from(s.m.start), readAll(ctx, s, r))
+	require.NoError(t, s.learnBatches(ctx, r))
+	require.NoError(t, r.Close())
+	if s.clean {
+		s.m.settleStart(s.m.start)
+		s.dumpIsSilent(filepath.Join(s.root, folder))
+	}
+
+	ourRoot, theirRoot := s.copy(), s.copy()
+	l, err := s.d.Open(OpenOptions{Root: theirRoot, Topic: s.topic, Config: s.config, NowMs: -1})
+	require.NoError(t, err, "Kafka after %s", s.last)
+	kafkas, err := l.Records(0)
+	require.NoError(t, err)
+	sameRecords(t, s.m.from(l.Opened.LogStartOffset), kafkas)
+
+	dir, ours, err := openOurs(ctx, ourOpen{Root: ourRoot, Topic: s.topic, Config: s.config})
+	require.NoError(t, err, "after %s", s.last)
+	s.sameState(stateOf(ours), l.Opened)
+	s.sameAnswers(ctx, ours, l)
+	if s.clean {
+		require.Empty(t, rebuilding(l.Log), "Kafka after %s", s.last)
+		require.True(t, ours.Recovery().Clean)
+		require.Empty(t, ours.Recovery().Rebuilt)
+		require.Empty(t, ours.Recovery().Findings)
+	}
+	require.NoError(t, l.Close())
+	require.NoError(t, dir.Close())
+	require.Equal(t, s.contents(theirRoot), s.contents(ourRoot), "after %s: what Kafka leaves and what we leave", s.last)
+	s.dumpIsSilent(filepath.Join(ourRoot, folder))
+	require.NoError(t, os.RemoveAll(ourRoot))
+	require.NoError(t, os.RemoveAll(theirRoot))
+}
+
+func readAll(ctx context.Context, s *swap, r *log.Reader) (out []Record) {
+	for rec, err := range r.Records(ctx, r.Offsets().LogStart) {
+		require.NoError(s.t, err, "our reader after %s", s.last)
+		out = append(out, onWire(rec.Clone(), rec.Offset, "CreateTime"))
+	}
+	return out
+}
+
+// learnBatches notes where batches begin, which a producer decides by itself.
+func (s *swap) learnBatches(ctx context.Context, r *log.Reader) error {
+	s.m.bases = nil
+	for b, err := range r.Batches(ctx, r.Offsets().LogStart) {
+		if err != nil {
+			return err
+		}
+		s.m.bases = append(s.m.bases, b.BaseOffset())
+	}
+	return nil
+}
+
+// sameState compares what both say right after opening.
+func (s *swap) sameState(o partlogState, k State) {
+	t := s.t
+	require.Equal(t, k.LogStartOffset, o.Offsets.LogStart, "log start offset after %s", s.last)
+	require.Equal(t, k.LogEndOffset, o.Offsets.LogEnd, "log end offset after %s", s.last)
+	require.Equal(t, k.HighWatermark, o.Offsets.HighWatermark, "high watermark after %s", s.last)
+	require.Equal(t, k.RecoveryPoint, o.Offsets.RecoveryPoint, "recovery point after %s", s.last)
+	var epochs []log.EpochEntry
+	for _, e := range k.LeaderEpochs {
+		epochs = append(epochs, log.EpochEntry{Epoch: e.Epoch, Start: e.StartOffset})
+	}
+	require.Equal(t, fmt.Sprint(epochs), fmt.Sprint(o.Epochs), "leader epochs after %s", s.last)
+	require.Len(t, o.Segments, len(k.Segments))
+	for i, seg := range k.Segments {
+		require.Equal(t, seg.BaseOffset, o.Segments[i].Base)
+		require.Equal(t, seg.Size, o.Segments[i].Bytes)
+		if seg.Size > 0 {
+			require.Equal(t, seg.LargestTimestamp, o.Segments[i].LargestTimestamp, "segment %d", seg.BaseOffset)
+		}
+	}
+}
+
+// sameAnswers asks both for offsets of times and ends of epochs.
+func (s *swap) sameAnswers(ctx context.Context, ours *log.Log, l *UnifiedLog) {
+	t := s.t
+	rs := s.m.from(s.m.start)
+	for range min(len(rs), 12) {
+		ts := rs[s.r.IntN(len(rs))].Timestamp + int64(s.r.IntN(3)) - 1
+		theirs, err := l.OffsetForTime(ts)
+		require.NoError(t, err)
+		at, err := ours.OffsetForTime(ctx, time.UnixMilli(ts))
+		if errors.Is(err, log.ErrNotFound) {
+			require.Nil(t, theirs, "time %d", ts)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, TimeOffset{Timestamp: at.Timestamp, Offset: at.Offset, LeaderEpoch: at.LeaderEpoch}, *theirs, "time %d", ts)
+	}
+	for epoch := int32(-1); epoch <= s.epoch+1; epoch++ {
+		theirs, err := l.EndOffsetForEpoch(epoch)
+		require.NoError(t, err)
+		end := ours.EndOfEpoch(epoch)
+		if theirs == nil {
+			require.Equal(t, int64(-1), end.End, "epoch %d", epoch)
+			continue
+		}
+		require.Equal(t, EpochEnd{Epoch: end.Epoch, EndOffset: end.End}, *theirs, "epoch %d", epoch)
+	}
+}
+
+// copy is a copy of the root without what belongs to one owner only.
+func (s *swap) copy() string {
+	to := s.t.TempDir()
+	require.NoError(s.t, os.CopyFS(to, os.DirFS(s.root)))
+	_ = os.Remove(filepath.Join(to, ".lock"))
+	return to
+}
+
+// contents are the files of the partition that both owners must leave alike, and the lines of the checkpoints.
+func (s *swap) contents(root string) map[string]string {
+	out := map[string]string{}
+	dir := filepath.Join(root, s.topic+"-0")
+	entries, err := os.ReadDir(dir)
+	require.NoError(s.t, err)
+	for _, e := range entries {
+		switch filepath.Ext(e.Name()) {
+		case ".log", ".index", ".timeindex", "":
+			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			require.NoError(s.t, err)
+			out[e.Name()] = hash(b) + fmt.Sprintf(" %d bytes", len(b))
+		}
+	}
+	for _, name := range []string{recoveryPointFile, logStartFile, highWatermarkFile} {
+		all, err := checkpoint(filepath.Join(root, name))
+		require.NoError(s.t, err)
+		out[name] = all[s.topic+" 0"]
+	}
+	_, err = os.Stat(filepath.Join(root, cleanMarkerFile))
+	out[cleanMarkerFile] = fmt.Sprint(err == nil)
+	return out
+}
+
+// dumpIsSilent runs Kafka's dump tool over a cleanly stopped partition. That the first record of a file is not offset 0 is
+// a finding only to the tool.
+func (s *swap) dumpIsSilent(dir string) {
+	t := s.t
+	got, err := s.d.Dump(partitionFiles(t, dir, ".log", ".index", ".timeindex", ".txnindex", ".snapshot"), "--deep-iteration")
+	require.NoError(t, err)
+	require.Zero(t, got.Exit, got.Stderr)
+	for _, line := range findings(got.Stderr) {
+		if !strings.HasPrefix(line, "Non-consecutive offsets in ") && !strings.HasPrefix(line, "  -1 is followed by ") {
+			t.Errorf("the dump tool says after %s: %s", s.last, got.Stderr)
+			return
+		}
+	}
+	require.NotContains(t, got.Stdout, "isvalid: false")
+	require.NotContains(t, got.Stdout, "invalid bytes")
+}

@@ -1,0 +1,83 @@
+package interop
+
+import (
+	"fmt"
+	"sort"
+)
+
+// model is what a partition must hold.
+type model struct {
+	records      []Record // data records from durableStart on, by offset, without gaps
+	bases        []int64  // first offsets of batches, as far as known
+	start        int64    // log start offset
+	durableStart int64    // a kill of Kafka may take the start back to here: its checkpoint is written once a minute
+	end          int64
+	maybe        []Record // an append nobody acknowledged: none of it, a prefix or all of it may be there
+}
+
+func (m *model) append(rs []Record) {
+	m.bases = append(m.bases, m.end)
+	m.records = append(m.records, rs...)
+	m.end += int64(len(rs))
+}
+
+// endAfter is the end after a truncation to offset: whole batches stay.
+func (m *model) endAfter(offset int64) int64 {
+	if offset >= m.end {
+		return m.end
+	}
+	i := sort.Search(len(m.bases), func(i int) bool { return m.bases[i] > offset })
+	if i == 0 {
+		return offset
+	}
+	return m.bases[i-1]
+}
+
+func (m *model) truncate(end int64) {
+	for len(m.records) > 0 && m.records[len(m.records)-1].Offset >= end {
+		m.records = m.records[:len(m.records)-1]
+	}
+	for len(m.bases) > 0 && m.bases[len(m.bases)-1] >= end {
+		m.bases = m.bases[:len(m.bases)-1]
+	}
+	m.end = min(m.end, end)
+	m.start = min(m.start, m.end)
+	m.durableStart = min(m.durableStart, m.end)
+}
+
+// raise moves the start; durable says that a kill cannot undo it.
+func (m *model) raise(start int64, durable bool) {
+	m.start = max(m.start, start)
+	if durable {
+		m.settleStart(m.start)
+	}
+}
+
+func (m *model) settleStart(start int64) {
+	m.start, m.durableStart = start, start
+	for len(m.records) > 0 && m.records[0].Offset < start {
+		m.records = m.records[1:]
+	}
+}
+
+// settle takes in what an owner found: the end if an append was under way, the start if it may have been lost.
+func (m *model) settle(start, end int64) error {
+	if end != m.end {
+		if end < m.end || end > m.end+int64(len(m.maybe)) {
+			return fmt.Errorf("the log ends at %d, the model at %d with up to %d more", end, m.end, len(m.maybe))
+		}
+		m.append(m.maybe[:end-m.end])
+	}
+	m.maybe = nil
+	if start < m.durableStart || start > m.start {
+		return fmt.Errorf("the log starts at %d, the model at %d (durable %d)", start, m.start, m.durableStart)
+	}
+	m.start = start
+	return nil
+}
+
+// from are the records at or above offset.
+func (m *model) from(offset int64) []Record {
+	i := sort.Search(len(m.records), func(i int) bool { return m.records[i].Offset >= offset })
+	return m.records[i:]
+}

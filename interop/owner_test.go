@@ -1,0 +1,254 @@
+package interop
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+)
+
+// owner is one of the programs that take turns with a folder. It has the folder from open to stop or kill.
+type owner interface {
+	name() string
+	open() (opened, error)
+	// append adds one batch and returns its base offset. epoch is the leader's, for owners that are told.
+	append(batch record.Batch, follower bool, epoch int32) (base int64, err error)
+	truncate(offset int64) (end int64, err error)
+	reset(offset int64) error
+	deleteRecords(before int64) error
+	roll() error
+	assignEpoch(epoch int32) error
+	stop() error // cleanly
+	kill()       // may come while another call runs
+}
+
+// opened is what an owner says right after opening.
+type opened struct {
+	start, end int64
+	epoch      int32    // latest; -1 none
+	rebuilt    []string // evidence that derived files were made anew, or the log was scanned
+}
+
+// ours is partlog in a process of its own.
+type ours struct {
+	o ourOpen
+	p *pipe
+}
+
+func (w *ours) name() string { return "partlog" }
+
+func (w *ours) open() (s opened, err error) {
+	if w.p, err = startVictim(); err != nil {
+		return s, err
+	}
+	var st partlogState
+	if _, err := w.p.call("open", w.o, &st); err != nil {
+		w.p.Kill()
+		return s, err
+	}
+	s = opened{start: st.Offsets.LogStart, end: st.Offsets.LogEnd, epoch: st.Offsets.LeaderEpoch}
+	if r := st.Recovery; !r.Clean || len(r.Rebuilt) > 0 || len(r.Findings) > 0 || r.Cut > 0 {
+		s.rebuilt = []string{fmt.Sprintf("%+v", r)}
+	}
+	return s, nil
+}
+
+func (w *ours) append(batch record.Batch, follower bool, _ int32) (int64, error) {
+	var r log.Appended
+	cmd, a := "append", args{"raw": batch.Bytes()}
+	switch {
+	case follower:
+		a["as"], a["epoch"] = "follower", batch.LeaderEpoch()
+	case batch.Codec() == record.None:
+		cmd = "appendRecords"
+	}
+	_, err := w.p.call(cmd, a, &r)
+	return r.Base, err
+}
+
+func (w *ours) truncate(offset int64) (end int64, err error) {
+	_, err = w.p.call("truncate", args{"offset": offset}, &end)
+	return end, err
+}
+
+func (w *ours) reset(offset int64) error {
+	_, err := w.p.call("reset", args{"offset": offset}, nil)
+	return err
+}
+
+func (w *ours) deleteRecords(before int64) error {
+	_, err := w.p.call("deleteRecords", args{"offset": before}, nil)
+	return err
+}
+
+func (w *ours) roll() error {
+	_, err := w.p.call("roll", nil, nil)
+	return err
+}
+
+func (w *ours) assignEpoch(epoch int32) error {
+	_, err := w.p.call("assignEpoch", args{"epoch": epoch}, nil)
+	return err
+}
+
+func (w *ours) stop() error {
+	if _, err := w.p.call("close", nil, nil); err != nil {
+		return err
+	}
+	return w.p.Close()
+}
+
+func (w *ours) kill() { w.p.Kill() }
+
+// theirs is Kafka's UnifiedLog in a JVM of its own.
+type theirs struct {
+	java *Java
+	o    OpenOptions
+
+	d *Driver
+	l *UnifiedLog
+	s State
+}
+
+func (w *theirs) name() string { return "UnifiedLog" }
+
+func (w *theirs) open() (s opened, err error) {
+	if w.d, err = StartDriver(w.java); err != nil {
+		return s, err
+	}
+	if w.l, err = w.d.Open(w.o); err != nil {
+		w.d.Kill()
+		return s, err
+	}
+	w.s = w.l.Opened
+	s = opened{start: w.s.LogStartOffset, end: w.s.LogEndOffset, epoch: -1, rebuilt: rebuilding(w.l.Log)}
+	for _, e := range w.s.LeaderEpochs {
+		s.epoch = e.Epoch
+	}
+	return s, nil
+}
+
+// rebuilding picks the lines of Kafka's log that tell of recovery or of derived files made anew.
+func rebuilding(lines []string) (out []string) {
+	for _, line := range lines {
+		for _, sign := range []string{"Recovering", "recovering", "rebuilding segment", "Rebuilding", "Could not find offset index", "Found invalid", "orphaned", "Deleting offsets", "corrupt"} {
+			if strings.Contains(line, sign) {
+				out = append(out, line)
+			}
+		}
+	}
+	return out
+}
+
+func (w *theirs) append(batch record.Batch, follower bool, epoch int32) (int64, error) {
+	if follower {
+		r, err := w.l.AppendAsFollower(batch.Bytes(), batch.LeaderEpoch())
+		return r.FirstOffset, err
+	}
+	r, err := w.l.AppendAsLeader(batch.Bytes(), epoch, "")
+	return r.FirstOffset, err
+}
+
+func (w *theirs) truncate(offset int64) (int64, error) {
+	if _, err := w.l.TruncateTo(offset); err != nil {
+		return 0, err
+	}
+	st, err := w.l.State()
+	return st.LogEndOffset, err
+}
+
+func (w *theirs) reset(offset int64) error { return w.l.TruncateFullyAndStartAt(offset) }
+
+func (w *theirs) deleteRecords(before int64) error {
+	if _, err := w.l.DeleteRecords(before); err != nil {
+		return err
+	}
+	_, err := w.l.DeleteOldSegments()
+	return err
+}
+
+func (w *theirs) roll() error {
+	_, err := w.l.Roll()
+	return err
+}
+
+func (w *theirs) assignEpoch(epoch int32) error {
+	st, err := w.l.State()
+	if err != nil {
+		return err
+	}
+	return w.l.AssignEpoch(epoch, st.LogEndOffset)
+}
+
+func (w *theirs) stop() error {
+	if err := w.l.Close(); err != nil {
+		return err
+	}
+	return w.d.Close()
+}
+
+func (w *theirs) kill() { w.d.Kill() }
+
+// broker is a whole broker; truncation, resets, rolls and epochs are not a client's to ask for.
+type broker struct {
+	b     *Broker
+	topic string
+}
+
+func (w *broker) name() string { return "broker" }
+
+func (w *broker) open() (s opened, err error) {
+	if err := w.b.Start(); err != nil {
+		return s, err
+	}
+	earliest, err := w.b.ListOffset(w.topic, "earliest", 0)
+	if err != nil {
+		return s, err
+	}
+	latest, err := w.b.ListOffset(w.topic, "latest", 0)
+	if err != nil {
+		return s, err
+	}
+	return opened{start: earliest.Offset, end: latest.Offset, epoch: -1, rebuilt: rebuilding(w.b.LogLines("partition=" + w.topic + "-0"))}, nil
+}
+
+// append sends the batch's records through a producer with the batch's codec: one request of one batch, or a few.
+func (w *broker) append(batch record.Batch, _ bool, _ int32) (int64, error) {
+	var rs []Record
+	for r, err := range batch.Records(nil) {
+		if err != nil {
+			return 0, err
+		}
+		rs = append(rs, onWire(r.Clone(), 0, ""))
+	}
+	offsets, err := w.b.Produce(w.topic, map[string]string{"compression.type": batch.Codec().String(), "delivery.timeout.ms": "4000",
+		"request.timeout.ms": "2000", "linger.ms": "20", "batch.size": "200000", "max.block.ms": "4000"}, rs)
+	if err != nil {
+		return 0, err
+	}
+	for i, o := range offsets {
+		if o != offsets[0]+int64(i) {
+			return 0, fmt.Errorf("offsets %v", offsets)
+		}
+	}
+	return offsets[0], nil
+}
+
+func (w *broker) truncate(int64) (int64, error) { return 0, errNotOffered }
+func (w *broker) reset(int64) error             { return errNotOffered }
+func (w *broker) roll() error                   { return errNotOffered }
+func (w *broker) assignEpoch(int32) error       { return errNotOffered }
+
+func (w *broker) deleteRecords(before int64) error {
+	_, err := w.b.DeleteRecords(w.topic, before)
+	return err
+}
+
+func (w *broker) stop() error { return w.b.Stop() }
+
+func (w *broker) kill() {
+	time.Sleep(20 * time.Millisecond)
+	w.b.Kill()
+}

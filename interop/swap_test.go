@@ -1,0 +1,247 @@
+package interop
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+)
+
+var errNotOffered = errors.New("this owner has no such call")
+
+// swap hands one folder from owner to owner and keeps the model of what must be in it.
+type swap struct {
+	t      *testing.T
+	r      *rand.Rand
+	d      *Driver // looks at copies; owns nothing
+	root   string
+	topic  string
+	config map[string]string
+	owners []owner
+
+	m     model
+	epoch int32 // latest, as far as assigned here
+	clean bool  // how the last session ended
+	last  string
+	story []string // what happened, for a failure's message
+}
+
+// tiny are topic settings that make segments and indexes turn over within a few batches.
+func tiny() map[string]string {
+	return map[string]string{"internal.segment.bytes": "9000", "segment.index.bytes": "1200", "index.interval.bytes": "300", "retention.ms": "-1"}
+}
+
+func TestFolderSwapsBetweenPartlogAndUnifiedLog(t *testing.T) {
+	j, d := kafka(t)
+	s := newSwap(t, d, filepath.Join(t.TempDir(), "root"), "swap", 1)
+	s.owners = []owner{
+		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: s.config}},
+		&theirs{java: j, o: OpenOptions{Root: s.root, Topic: s.topic, Config: s.config, NowMs: -1, TopicID: "AAECAwQFBgcICQoLDA0ODw"}},
+	}
+	s.play(rounds(t, "PARTLOG_INTEROP_ROUNDS", 20))
+}
+
+func TestFolderSwapsBetweenPartlogAndBroker(t *testing.T) {
+	j, d := kafka(t)
+	b := newBroker(t, nil)
+	s := newSwap(t, d, b.Root, "swap", 2)
+	require.NoError(t, b.Start())
+	id, err := b.CreateTopic(s.topic, s.config)
+	require.NoError(t, err)
+	require.NoError(t, b.Stop())
+	s.owners = []owner{
+		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: s.config}},
+		&broker{b: b, topic: s.topic},
+		&theirs{java: j, o: OpenOptions{Root: s.root, Topic: s.topic, Config: s.config, NowMs: -1, TopicID: id}},
+	}
+	s.play(rounds(t, "PARTLOG_INTEROP_ROUNDS", 20))
+}
+
+func newSwap(t *testing.T, d *Driver, root, topic string, seed uint64) *swap {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(root, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "not-a-log.txt"), []byte("a foreign plain file disturbs nobody"), 0o644))
+	return &swap{t: t, r: rand.New(rand.NewPCG(seed, uint64(rounds(t, "PARTLOG_INTEROP_SEED", 5)))), d: d, root: root, topic: topic, config: tiny(), clean: true}
+}
+
+func (s *swap) play(rounds int) {
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("what happened:\n%s", strings.Join(s.story[max(0, len(s.story)-60):], "\n"))
+		}
+	}()
+	for round := range rounds {
+		w := s.owners[s.r.IntN(len(s.owners))]
+		if round < len(s.owners) {
+			w = s.owners[round]
+		}
+		s.session(round, w)
+		if s.t.Failed() {
+			return
+		}
+		s.compare()
+		if s.t.Failed() {
+			return
+		}
+	}
+	s.t.Logf("%d rounds, the log ends at %d", rounds, s.m.end)
+}
+
+// session is one owner's turn.
+func (s *swap) session(round int, w owner) {
+	t := s.t
+	if o, ok := w.(*ours); ok {
+		o.o.Durability = []log.Durability{log.Durable, log.Buffered}[s.r.IntN(2)]
+	}
+	at, err := w.open()
+	require.NoError(t, err, "%s opens after %s", w.name(), s.last)
+	s.note("-- round %d: %s opens, start %d end %d", round, w.name(), at.start, at.end)
+	require.NoError(t, s.m.settle(at.start, at.end), "%s after %s", w.name(), s.last)
+	s.epoch = max(s.epoch, at.epoch)
+	if s.clean && round > 0 {
+		require.Empty(t, at.rebuilt, "%s rebuilt something although %s stopped cleanly", w.name(), s.last)
+	}
+	ops := 3 + s.r.IntN(8)
+	for range ops {
+		s.step(w)
+		if t.Failed() {
+			w.kill()
+			return
+		}
+	}
+	s.clean = s.r.IntN(3) > 0
+	s.last = w.name()
+	if s.clean {
+		require.NoError(t, w.stop())
+		s.note("%s stops cleanly, start %d end %d", w.name(), s.m.start, s.m.end)
+		return
+	}
+	s.last += " (killed)"
+	s.die(w)
+}
+
+// step is one successful call.
+func (s *swap) step(w owner) {
+	t := s.t
+	switch verb := s.verb(w); verb {
+	case "append":
+		batch, rs := s.batch(w, false)
+		base, err := w.append(batch, false, s.epoch)
+		require.NoError(t, err)
+		s.note("append %d records, %s, at %d", len(rs), batch.Codec(), base)
+		require.Equal(t, s.m.end, base)
+		s.m.append(rs)
+	case "follow":
+		batch, rs := s.batch(w, true)
+		base, err := w.append(batch, true, s.epoch)
+		require.NoError(t, err)
+		s.note("append as follower %d records, %s, at %d epoch %d", len(rs), batch.Codec(), base, batch.LeaderEpoch())
+		require.Equal(t, s.m.end, base)
+		s.m.append(rs)
+	case "truncate":
+		offset := s.cutPoint(w)
+		end, err := w.truncate(offset)
+		require.NoError(t, err)
+		s.note("truncate to %d, end %d", offset, end)
+		require.Equal(t, s.m.endAfter(offset), end)
+		s.m.truncate(end)
+	case "reset":
+		offset := s.m.end + int64(s.r.IntN(3))*1000
+		require.NoError(t, w.reset(offset))
+		s.note("reset to %d", offset)
+		s.m = model{start: offset, end: offset, durableStart: offset}
+	case "delete":
+		before := s.m.start + s.r.Int64N(s.m.end-s.m.start+1)
+		require.NoError(t, w.deleteRecords(before))
+		s.note("delete records before %d", before)
+		s.m.raise(before, w.name() == "partlog")
+	case "roll":
+		require.NoError(t, w.roll())
+		s.note("roll")
+	case "epoch":
+		s.epoch++
+		require.NoError(t, w.assignEpoch(s.epoch))
+		s.note("epoch %d", s.epoch)
+	}
+}
+
+func (s *swap) verb(w owner) string {
+	verbs := []string{"append", "append", "append", "append", "append", "delete"}
+	if w.name() != "broker" {
+		verbs = append(verbs, "follow", "follow", "truncate", "truncate", "roll")
+		if s.r.IntN(8) == 0 {
+			verbs = append(verbs, "reset")
+		}
+		if len(s.owners) == 2 { // a controller hands out epochs of its own
+			verbs = append(verbs, "epoch")
+		}
+	}
+	return verbs[s.r.IntN(len(verbs))]
+}
+
+// batch makes a batch and what the model shall hold of it.
+func (s *swap) batch(w owner, follower bool) (record.Batch, []Record) {
+	b := record.NewBuilder(record.BuilderOptions{Codec: codecs[s.r.IntN(len(codecs))]})
+	if follower {
+		b.SetBaseOffset(s.m.end)
+	}
+	in := someRecords(s.r, 1+s.r.IntN(12))
+	var rs []Record
+	now := time.Now().UnixMilli()
+	for i, rec := range in {
+		if len(rec.Value) > 2000 {
+			rec.Value = rec.Value[:2000]
+		}
+		rec.Timestamp = now - s.r.Int64N(600_000)
+		require.NoError(s.t, b.Add(rec))
+		rs = append(rs, onWire(rec, s.m.end+int64(i), "CreateTime"))
+	}
+	batch, err := b.Finish()
+	require.NoError(s.t, err)
+	if follower {
+		batch.SetLeaderEpoch(max(s.epoch, 0))
+	}
+	return batch, rs
+}
+
+// cutPoint is an offset to truncate to: any for ours, a batch's first for Kafka, which trusts its callers in that.
+func (s *swap) cutPoint(w owner) int64 {
+	lowest := max(s.m.start, s.m.end-60)
+	offset := lowest + s.r.Int64N(s.m.end-lowest+1)
+	if w.name() != "partlog" {
+		return s.m.endAfter(offset)
+	}
+	return offset
+}
+
+// die kills the owner, half of the time in the middle of one more append.
+func (s *swap) die(w owner) {
+	if s.r.IntN(2) == 0 {
+		w.kill()
+		s.note("%s is killed at rest, end %d", w.name(), s.m.end)
+		return
+	}
+	batch, rs := s.batch(w, false)
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.append(batch, false, s.epoch)
+		done <- err
+	}()
+	time.Sleep(time.Duration(s.r.IntN(3000)) * time.Microsecond)
+	w.kill()
+	err := <-done
+	s.note("%s is killed while it appends %d records (%v), end before %d", w.name(), len(rs), err != nil, s.m.end)
+	if err == nil {
+		s.m.append(rs)
+		return
+	}
+	s.m.maybe = rs
+}
