@@ -2,7 +2,7 @@ package vfstest
 
 import "slices"
 
-// maxSingles bounds how many single values boundaries go through at a point; the latest are taken.
+// maxSingles bounds how many single things of a sort boundaries go through at a point; the latest are taken.
 const maxSingles = 256
 
 // boundaries emits the picks that find most bugs, whatever the number of choices: all kept, all lost, each thing alone
@@ -20,7 +20,7 @@ func (p *point) extremes(emit func(*pick) bool) bool {
 }
 
 func (p *point) singleEvents(emit func(*pick) bool) bool {
-	for i := range p.state.pending {
+	for i := max(0, len(p.state.pending)-maxSingles); i < len(p.state.pending); i++ {
 		for _, kept := range []bool{true, false} {
 			one := p.all(!kept)
 			one.kept[i] = kept
@@ -111,7 +111,7 @@ func (p *point) tears(emit func(*pick) bool) bool {
 			clear(lost.vals)
 			lost.vals[f.first] = p.top[f.first]
 			for o := p.whole[v]; o < p.sizes[v]; o++ {
-				kept.vals[v], lost.vals[v] = uint16(o), uint16(o)
+				kept.vals[v], lost.vals[v] = uint32(o), uint32(o)
 				if !emit(kept) || !emit(lost) {
 					return false
 				}

@@ -10,7 +10,8 @@ type fileChoice struct {
 	n     *node // frozen
 	first int   // place of the length in pick.vals; the pages follow
 	pages []*pageChoice
-	rest  []uint64 // by length: hash of the pages without a choice, and of the length
+	byIdx map[int]*pageChoice
+	rest  map[int]uint64 // by length, once known: hash of the length and the pages without a choice
 }
 
 // pageChoice has the device's page, then each version, then torn ones.
@@ -18,9 +19,14 @@ type pageChoice struct {
 	idx      int
 	versions []version
 	options  []pageOption
-	whole    int // options that are not torn
-	table    []*page
-	known    []bool // entries of table, by length and option
+	whole    int                  // options that are not torn
+	table    map[int][]tableEntry // by length, then by option
+}
+
+// tableEntry is the page an option comes to under a length, once it is known.
+type tableEntry struct {
+	page  *page
+	known bool
 }
 
 // pageOption is version ver, or that version torn over base: 0 = the device's, k = versions[k-1].
@@ -45,13 +51,12 @@ func (t tear) String() string {
 }
 
 func (e *enum) newFileChoice(id nodeID, n *node, first int) *fileChoice {
-	f := &fileChoice{e: e, id: id, n: n, first: first}
-	at := map[int]*pageChoice{}
+	f := &fileChoice{e: e, id: id, n: n, first: first, byIdx: map[int]*pageChoice{}, rest: map[int]uint64{}}
 	for _, v := range n.versions {
-		u := at[v.idx]
+		u := f.byIdx[v.idx]
 		if u == nil {
-			u = &pageChoice{idx: v.idx}
-			at[v.idx] = u
+			u = &pageChoice{idx: v.idx, table: map[int][]tableEntry{}}
+			f.byIdx[v.idx] = u
 			f.pages = append(f.pages, u)
 		}
 		u.versions = append(u.versions, v)
@@ -68,23 +73,23 @@ func (e *enum) newFileChoice(id nodeID, n *node, first int) *fileChoice {
 				f.addTears(u, last, 0)
 			}
 		}
-		size := (len(n.lengths) + 1) * len(u.options)
-		u.table, u.known = make([]*page, size), make([]bool, size)
-	}
-	f.rest = make([]uint64, len(n.lengths)+1)
-	for m := range f.rest {
-		f.rest[m] = f.restHash(m, at)
 	}
 	return f
 }
 
-func (f *fileChoice) restHash(m int, chosen map[int]*pageChoice) uint64 {
-	h := mix(uint64(f.sizeAt(m)), k1)
+// restHash is the hash of everything that no page choice decides. e.mu is held.
+func (f *fileChoice) restHash(m int) uint64 {
+	h, ok := f.rest[m]
+	if ok {
+		return h
+	}
+	h = mix(uint64(f.sizeAt(m)), k1)
 	for idx, p := range f.n.dpages {
-		if chosen[idx] == nil {
+		if f.byIdx[idx] == nil {
 			h += f.view(p, 0, idx, m).sum(idx)
 		}
 	}
+	f.rest[m] = h
 	return h
 }
 
@@ -185,16 +190,20 @@ func (f *fileChoice) version(u *pageChoice, k, m int) *page {
 
 // content is the page of option o under length m. e.mu is held.
 func (f *fileChoice) content(u *pageChoice, o, m int) *page {
-	at := m*len(u.options) + o
-	if u.known[at] {
-		return u.table[at]
+	row := u.table[m]
+	if row == nil {
+		row = make([]tableEntry, len(u.options))
+		u.table[m] = row
+	}
+	if row[o].known {
+		return row[o].page
 	}
 	opt := u.options[o]
 	p := f.version(u, opt.ver, m)
 	if opt.tear != notTorn {
 		p = f.torn(u, opt, m, p)
 	}
-	u.table[at], u.known[at] = p, true
+	row[o] = tableEntry{p, true}
 	return p
 }
 
@@ -261,9 +270,9 @@ func tearPage(k tornKey) *page {
 }
 
 // hash of the file under the values chosen. e.mu is held.
-func (f *fileChoice) hash(vals []uint16) uint64 {
+func (f *fileChoice) hash(vals []uint32) uint64 {
 	m := int(vals[f.first])
-	h := f.rest[m]
+	h := f.restHash(m)
 	for i, u := range f.pages {
 		h += f.content(u, int(vals[f.first+1+i]), m).sum(u.idx)
 	}
@@ -271,7 +280,7 @@ func (f *fileChoice) hash(vals []uint16) uint64 {
 }
 
 // node is the file under the values chosen, clean, owned by nobody. e.mu is held.
-func (f *fileChoice) node(vals []uint16) *node {
+func (f *fileChoice) node(vals []uint32) *node {
 	m := int(vals[f.first])
 	pages := slices.Clone(f.n.dpages)
 	for idx, p := range pages {

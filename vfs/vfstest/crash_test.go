@@ -1,7 +1,6 @@
 package vfstest
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -266,6 +265,18 @@ func TestOperationsOnOneNameKeepTheirOrder(t *testing.T) {
 	wantDisks(t, c, DiskOptions{}, "a=1", "b=1", "a= b=1", "", "a=")
 }
 
+func TestADurableOperationMakesThoseItRestsOnDurable(t *testing.T) {
+	c := NewCrash(CrashOptions{})
+	check(t, c.MkdirAll("d", 0o755))
+	write(t, create(t, c, "a"), 0, "x")
+	c.Mark()
+	check(t, c.Rename("a", "d/a")) // d is never synced
+	create(t, c, "a")
+	wantDisks(t, c, DiskOptions{}, "a=x d/", "d/ d/a=x", "a= d/ d/a=x")
+	check(t, c.SyncDir("."))
+	wantDisks(t, c, DiskOptions{}, "a= d/ d/a=x")
+}
+
 func TestALinkIsASecondNameWithTheSameContent(t *testing.T) {
 	c := NewCrash(CrashOptions{})
 	f := create(t, c, "a")
@@ -288,6 +299,13 @@ func TestACutMayBeLostOrKeptAndWhatItRemovedStaysRemoved(t *testing.T) {
 	wantDisks(t, c, whole, "f=o*8192", "f=o*4096", "f=o*4096nn", "f=o*409600")
 	check(t, f.Sync())
 	wantDisks(t, c, whole, "f=o*4096nn")
+	check(t, f.Truncate(10))
+	check(t, f.Sync())
+	check(t, f.Truncate(PageSize+2))
+	check(t, f.Sync())
+	wantDisks(t, c, whole, "f=o*100*4088")
+	write(t, f, 0, "n")
+	wantDisks(t, c, whole, "f=o*100*4088", "f=no*90*4088")
 }
 
 func TestACutInsideAPageMayShowItsZerosBeforeItsLength(t *testing.T) {
@@ -388,6 +406,7 @@ func TestAKillLosesNothingButWhatWasNotDurableStillIsNot(t *testing.T) {
 	check(t, must(again.OpenFile("g", os.O_RDWR, 0)).Sync())
 	check(t, again.SyncDir("."))
 	wantDisks(t, again, DiskOptions{}, ".lock= g=ab")
+	check(t, again.Remove("g"))
 	if got := show(contents(last.FS())); got != ".lock= g=ab" {
 		t.Fatal("file systems of one disk see each other:", got)
 	}
@@ -464,180 +483,5 @@ func TestEvictKeepsDirtyPagesAndPagesOnlyPartlyInTheRange(t *testing.T) {
 	check(t, f.Evict(0, 2*PageSize+PageSize/2))
 	if got := show(contents(c)); got != "f=dn*40950*4096n*4096" {
 		t.Fatal(got)
-	}
-}
-
-func TestNotesBeforeTheCrashAreToldAndMakeDisksDistinct(t *testing.T) {
-	c := NewCrash(CrashOptions{})
-	f := create(t, c, "f")
-	c.Mark()
-	write(t, f, 0, "a") // never synced
-	c.Note("acknowledged")
-	empty := map[int]bool{}
-	for d := range c.Disks(whole) {
-		if len(contents(d.FS())["f"]) == 0 {
-			empty[len(d.Notes())] = true
-		}
-		if len(d.Ops()) != d.At() {
-			t.Fatal(d.At(), d.Ops())
-		}
-	}
-	if !empty[0] || !empty[1] {
-		t.Fatalf("a lost write must be seen before and after the note, got %v", empty)
-	}
-}
-
-func TestTheSameDisksComeInEveryRunAndHashesTellContentsApart(t *testing.T) {
-	run := func(seed uint64) (hashes []uint64) {
-		c := NewCrash(CrashOptions{})
-		busy(t, c, 6)
-		byHash := map[uint64]string{}
-		for d := range c.Disks(DiskOptions{Limit: 20, Samples: 10, Seed: seed}) {
-			hashes = append(hashes, d.Hash())
-			tree := show(contents(d.FS()))
-			if old, ok := byHash[d.Hash()]; ok && old != tree {
-				t.Fatalf("one hash for %q and %q", old, tree)
-			}
-			byHash[d.Hash()] = tree
-		}
-		return hashes
-	}
-	a, b := run(1), run(1)
-	if !slices.Equal(a, b) {
-		t.Fatal("two runs differ")
-	}
-	if slices.Equal(a, run(2)) {
-		t.Fatal("the seed changes nothing")
-	}
-}
-
-// busy does n rounds of what a log does: append to two files, rename a checkpoint, sync some.
-func busy(t testing.TB, c vfs.FS, n int) {
-	t.Helper()
-	a, b := create(t, c, "a.log"), create(t, c, "b.index")
-	for i := range n {
-		write(t, a, int64(i)*700, strings.Repeat(string(rune('a'+i%26)), 700))
-		write(t, b, int64(i)*8, "12345678")
-		tmp := create(t, c, "checkpoint.tmp")
-		write(t, tmp, 0, fmt.Sprint(i))
-		check(t, tmp.Sync())
-		check(t, tmp.Close())
-		check(t, c.Rename("checkpoint.tmp", "checkpoint"))
-		if i%3 == 2 {
-			check(t, a.Sync())
-			check(t, c.SyncDir("."))
-		}
-	}
-}
-
-func TestKeptInFullIsWhatAProgramSees(t *testing.T) {
-	c := NewCrash(CrashOptions{})
-	busy(t, c, 4)
-	want := show(contents(c))
-	for d := range c.Disks(DiskOptions{From: c.Len(), Limit: 1, Samples: -1}) {
-		if got := show(contents(d.FS())); got != want {
-			t.Fatalf("the first disk of a point above the limit keeps everything, got\n%s\nwant\n%s", got, want)
-		}
-		break
-	}
-}
-
-func TestCrashesInsideRecoveryAreEnumeratedFromADisk(t *testing.T) {
-	c := NewCrash(CrashOptions{})
-	f := create(t, c, "f")
-	c.Mark()
-	write(t, f, 0, "ab")
-	for d := range c.Disks(whole) {
-		before := show(contents(d.FS()))
-		again := d.FS()
-		g := must(again.OpenFile("f", os.O_RDWR, 0))
-		check(t, g.Truncate(0))
-		var got []string
-		for inner := range again.Disks(whole) {
-			got = append(got, show(contents(inner.FS())))
-		}
-		if !slices.Contains(got, before) || !slices.Contains(got, "f=") {
-			t.Fatalf("disk %s, in recovery %q", before, got)
-		}
-		if show(contents(d.FS())) != before {
-			t.Fatal("recovery changed the disk it started from")
-		}
-	}
-}
-
-func TestForgetKeepsWhatIsNotDurableUndecided(t *testing.T) {
-	c := NewCrash(CrashOptions{})
-	f := create(t, c, "f")
-	check(t, c.SyncDir("."))
-	write(t, f, 0, "ab")
-	c.Forget()
-	wantDisks(t, c, DiskOptions{NoTorn: true}, "f=", "f=00", "f=ab")
-	c.Mark()
-	wantDisks(t, c, DiskOptions{NoTorn: true}, "f=ab")
-	check(t, c.Remove("f"))
-	check(t, c.SyncDir("."))
-	c.Forget()
-	b := make([]byte, 2)
-	must(f.ReadAt(b, 0)) // the handle keeps it
-	check(t, f.Close())
-	c.Forget()
-	if !bytes.Equal(b, []byte("ab")) {
-		t.Fatal(b)
-	}
-}
-
-func TestPowerLossIsOneOfTheDisksOfThePresent(t *testing.T) {
-	c := NewCrash(CrashOptions{})
-	f := create(t, c, "f")
-	c.Mark()
-	write(t, f, 0, "ab")
-	seen := map[string]bool{}
-	for seed := range uint64(200) {
-		seen[show(contents(c.PowerLoss(seed)))] = true
-	}
-	for _, want := range all(t, c, DiskOptions{NoTorn: true}) {
-		if !seen[want] {
-			t.Errorf("200 power losses never left %s", want)
-		}
-	}
-}
-
-func TestDescribeNamesWhatWasLostAndTorn(t *testing.T) {
-	c := NewCrash(CrashOptions{})
-	f := create(t, c, "a.log")
-	c.Mark()
-	write(t, f, 0, strings.Repeat("n", 2000))
-	check(t, c.Rename("a.log", "b.log"))
-	var text strings.Builder
-	for d := range c.Disks(DiskOptions{From: 2}) {
-		text.WriteString(d.Describe())
-	}
-	for _, want := range []string{
-		"power loss after 2 operations", "write a.log [0,2000)", "LOST: 1 rename a.log -> b.log", "kept: 1 rename",
-		"b.log: length 2000 of 0 2000", "page 0 (bytes 0-4095): LOST, as on the device", "as behind 0 write a.log [0,2000)",
-		"TORN before sector", "the rest garbage", "the head old",
-	} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("no description says %q", want)
-		}
-	}
-}
-
-func BenchmarkDisks(b *testing.B) {
-	for _, rounds := range []int{2, 5, 20} {
-		c := NewCrash(CrashOptions{})
-		busy(b, c, rounds)
-		b.Run(fmt.Sprintf("rounds=%d", rounds), func(b *testing.B) {
-			b.ReportAllocs()
-			n := 0
-			for b.Loop() {
-				for d := range c.Disks(DiskOptions{}) {
-					d.FS()
-					n++
-				}
-			}
-			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "disks/s")
-			b.ReportMetric(float64(n)/float64(b.N), "disks/op")
-		})
 	}
 }

@@ -14,7 +14,7 @@ type point struct {
 	notes int
 	files []*fileChoice
 	byID  map[nodeID]*fileChoice
-	top   []uint16 // by value: the choice that keeps everything
+	top   []uint32 // by value: the choice that keeps everything
 	sizes []int    // by value: how many choices
 	whole []int    // by value: how many choices without torn ones
 	seqs  [][]int  // by value: seq of choices 1..top
@@ -24,7 +24,7 @@ type point struct {
 // pick is one disk: which directory events are kept, and the choice for each value.
 type pick struct {
 	kept []bool
-	vals []uint16
+	vals []uint32
 	tree *tree // what kept comes to, once it is known
 }
 
@@ -33,19 +33,20 @@ func (k *pick) clone() pick { return pick{slices.Clone(k.kept), slices.Clone(k.v
 
 func (e *enum) newPoint(frozen *state, at, notes int) *point {
 	p := &point{e: e, state: frozen, at: at, notes: notes, byID: map[nodeID]*fileChoice{}, trees: map[string]*tree{}}
+	live := frozen.named()
 	for id, n := range frozen.nodes {
-		if n == nil || n.dir || n.clean() {
+		if n == nil || !live[id] || n.dir || n.clean() {
 			continue
 		}
 		f := e.newFileChoice(nodeID(id), n, len(p.top))
 		p.files = append(p.files, f)
 		p.byID[f.id] = f
-		p.top = append(p.top, uint16(len(n.lengths)))
+		p.top = append(p.top, uint32(len(n.lengths)))
 		p.sizes = append(p.sizes, len(n.lengths)+1)
 		p.whole = append(p.whole, len(n.lengths)+1)
 		p.seqs = append(p.seqs, seqsOf(n.lengths, func(l length) int { return l.seq }))
 		for _, u := range f.pages {
-			p.top = append(p.top, uint16(u.whole-1))
+			p.top = append(p.top, uint32(u.whole-1))
 			p.sizes = append(p.sizes, len(u.options))
 			p.whole = append(p.whole, u.whole)
 			p.seqs = append(p.seqs, seqsOf(u.versions, func(v version) int { return v.seq }))
@@ -82,7 +83,7 @@ func (p *point) tree(kept []bool) *tree {
 	return t
 }
 
-func (p *point) hash(t *tree, vals []uint16) uint64 {
+func (p *point) hash(t *tree, vals []uint32) uint64 {
 	p.e.mu.Lock()
 	defer p.e.mu.Unlock()
 	h := t.sum
@@ -117,7 +118,7 @@ func (p *point) reachable(t *tree) []int {
 }
 
 func (p *point) all(kept bool) *pick {
-	k := &pick{kept: make([]bool, len(p.state.pending)), vals: make([]uint16, len(p.top))}
+	k := &pick{kept: make([]bool, len(p.state.pending)), vals: make([]uint32, len(p.top))}
 	if kept {
 		copy(k.vals, p.top)
 		for i := range k.kept {
@@ -167,7 +168,7 @@ func (p *point) exhaustive(sizes []int, limit int, emit func(*pick) bool) (all, 
 	if !grow(0) {
 		return false, true
 	}
-	k := &pick{vals: make([]uint16, len(p.top))}
+	k := &pick{vals: make([]uint32, len(p.top))}
 	for _, b := range branches {
 		k.kept, k.tree = b.kept, b.tree
 		clear(k.vals)
@@ -203,7 +204,7 @@ func (p *point) sample(seed uint64) pick {
 	for v := range k.vals {
 		k.vals[v] = p.top[v]
 		if r.Float64() >= keep {
-			k.vals[v] = uint16(r.IntN(p.sizes[v]))
+			k.vals[v] = uint32(r.IntN(p.sizes[v]))
 		}
 	}
 	return *k

@@ -202,6 +202,9 @@ func (n *node) flush(lost []int) {
 
 func (s *state) applyEvict(c *change) {
 	n := s.mut(c.id)
+	if c.op.Off >= n.size {
+		return
+	}
 	end := c.op.Off + c.op.Len
 	if c.op.Len <= 0 || end >= n.size || end < 0 {
 		end = n.size + PageSize - 1
@@ -349,8 +352,18 @@ func (s *state) flushAll() {
 	}
 }
 
-// sweep forgets nodes no name leads to, in the cache, on the device or in between, but keeps those in use.
+// sweep forgets nodes no name leads to, but keeps those in use.
 func (s *state) sweep(inUse func(nodeID) bool) {
+	live := s.named()
+	for id := range s.nodes {
+		if !live[id] && !inUse(nodeID(id)) {
+			s.nodes[id] = nil
+		}
+	}
+}
+
+// named says by nodeID what a name leads to, in the cache, on the device or in between.
+func (s *state) named() []bool {
 	live := make([]bool, len(s.nodes))
 	var walk func(id nodeID)
 	walk = func(id nodeID) {
@@ -375,9 +388,5 @@ func (s *state) sweep(inUse func(nodeID) bool) {
 			walk(e.to.dir)
 		}
 	}
-	for id := range s.nodes {
-		if !live[id] && !inUse(nodeID(id)) {
-			s.nodes[id] = nil
-		}
-	}
+	return live
 }
