@@ -258,7 +258,7 @@ func TestAThousandUnsyncedAppendsAreSampledInBoundedTimeAndSpace(t *testing.T) {
 		c.Note(i)
 	}
 	disks := 0
-	for d := range c.Disks(DiskOptions{From: 2*n - 4, Samples: 20}) {
+	for d := range c.Disks(DiskOptions{From: 2*n - 1, Samples: 20}) {
 		if s := contents(d.FS())["log"]; len(s) > n*100 {
 			t.Fatal(len(s))
 		}

@@ -69,5 +69,5 @@ func ExampleTrace() {
 	//    2  syncdata a.log
 	//    3  syncdir .
 	//    4  note acknowledged
-	// syncs: 3
+	// syncs: 2
 }
