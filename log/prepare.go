@@ -96,6 +96,9 @@ func boundMillis(d time.Duration) int64 {
 // checkLeader validates one encoded batch as a leader does for a client.
 func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
 	p := prepared{role: Leader, appendTime: -1}
+	if l.cfg.MaxMessageBytes == NoMessages {
+		return p, fmt.Errorf("%w: max.message.bytes is 0", ErrTooLarge)
+	}
 	set, err := record.Check(raw, record.CheckOptions{Origin: record.Client, MaxBatchBytes: l.cfg.MaxMessageBytes})
 	if err != nil {
 		return p, refusedRecord(err)
