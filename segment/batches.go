@@ -198,8 +198,7 @@ func (s *Segment) each(position int64, yield func(record.Batch, error) bool) err
 		if err == io.EOF {
 			return nil
 		}
-		var bad *badBatch
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*badBatch](err); ok {
 			bad.offset = next
 		}
 		if err == nil && b.LastOffset() < next {

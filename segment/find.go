@@ -93,8 +93,8 @@ func (s *Segment) readOnce(f func(v view) error) error {
 // blame turns an internal error into what the caller sees: ErrChanged if the segment was cut since cuts were counted,
 // *CorruptError otherwise.
 func (s *Segment) blame(err error, cuts int64) error {
-	var bad *badBatch
-	if !errors.As(err, &bad) {
+	bad, ok := errors.AsType[*badBatch](err)
+	if !ok {
 		return err
 	}
 	if s.pub.load().cuts != cuts || s.shrunk() {
@@ -177,8 +177,7 @@ func (v view) trustEntry(e index.Entry, h header, at int64) error {
 // suspect blames the index for a bad batch on a walk that began where an entry says, unless the index has just been made
 // from the log.
 func (v view) suspect(err error, from int64) error {
-	var bad *badBatch
-	if from > 0 && errors.As(err, &bad) && !v.s.rebuilt.Load() {
+	if _, bad := errors.AsType[*badBatch](err); bad && from > 0 && !v.s.rebuilt.Load() {
 		return errIndex
 	}
 	return err
@@ -285,13 +284,14 @@ func (s *Segment) readToEnd(f vfs.File, pos, size int64) (end, next int64, bad *
 	next = s.base
 	for {
 		b, at, err := r.next()
-		switch {
-		case err == io.EOF:
+		if err == io.EOF {
 			return at, next, nil, nil
-		case errors.As(err, &bad):
-			bad.offset = next
-			return at, next, bad, nil
-		case err != nil:
+		}
+		if err != nil {
+			if bad, ok := errors.AsType[*badBatch](err); ok {
+				bad.offset = next
+				return at, next, bad, nil
+			}
 			return at, next, nil, err
 		}
 		if b.LastOffset() < next {

@@ -174,12 +174,14 @@ func (s *Segment) rebuildIndexes(writable bool) (*indexes, error) {
 	defer w.close()
 	for {
 		hd, err := w.next()
-		var bad *badBatch
-		if err == io.EOF || errors.As(err, &bad) || hd.last < b.last || hd.last-s.base > maxRelative {
+		if _, bad := errors.AsType[*badBatch](err); bad || err == io.EOF {
 			break
 		}
 		if err != nil {
 			return nil, err
+		}
+		if hd.last <= b.last || hd.last-s.base > maxRelative {
+			break
 		}
 		b.add(hd)
 	}

@@ -53,6 +53,25 @@ func TestLookupsAllocateNothing(t *testing.T) {
 	require.LessOrEqual(t, n, 1.0)
 }
 
+func TestIteratingAllocatesNothingPerBatch(t *testing.T) {
+	s := create(t, 0, Options{FS: osFS(t)})
+	fill(t, s, 2000)
+	n := testing.AllocsPerRun(20, func() {
+		for _, err := range s.Batches(0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	require.LessOrEqual(t, n, 10.0)
+	n = testing.AllocsPerRun(20, func() {
+		if _, err := s.Scan(ctx, ScanOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	require.LessOrEqual(t, n, 40.0, "the index entries that are gathered")
+}
+
 func TestAThousandClosedSegmentsAreSmallAndOpenNothing(t *testing.T) {
 	o := Options{FS: memFS(t)}
 	const n = 1000

@@ -135,13 +135,13 @@ func (c *scanner) good() (*badBatch, error) {
 			return nil, err
 		}
 		b, at, err := r.next()
-		var bad *badBatch
-		switch {
-		case err == io.EOF:
+		if err == io.EOF {
 			return nil, nil
-		case errors.As(err, &bad):
-			return bad, nil
-		case err != nil:
+		}
+		if err != nil {
+			if bad, ok := errors.AsType[*badBatch](err); ok {
+				return bad, nil
+			}
 			return nil, err
 		}
 		if reason := c.chain(b); reason != "" {

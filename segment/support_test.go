@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/vfs"
@@ -160,5 +159,3 @@ func corrupt(t testing.TB, err error) *CorruptError {
 	require.ErrorIs(t, err, ErrCorrupt)
 	return c
 }
-
-func at(ms int64) func() time.Time { return func() time.Time { return time.UnixMilli(ms) } }

@@ -89,8 +89,7 @@ func (v view) recordIn(at int64, h header, d *record.Decoder, may func(record.Ba
 	defer r.close()
 	b, _, err := r.next()
 	if err != nil {
-		var bad *badBatch
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*badBatch](err); ok {
 			bad.offset = h.base
 		}
 		return t, false, err
