@@ -505,3 +505,24 @@ func (s shortMaps) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, 
 }
 
 func (f shortMapFile) Map(n int64) (vfs.Mapping, error) { return f.File.Map(n / 2) }
+
+// What a reader holds never changes under it, whatever the writer does next.
+func TestStateOfAReaderIsNotTouchedByTruncateAndAppend(t *testing.T) {
+	c, _ := counted(t)
+	x, err := Create(options(c, "x", nil))
+	require.NoError(t, err)
+	defer x.Close()
+	for i := range 1300 {
+		require.NoError(t, x.Append(entry(i+1)))
+	}
+	s := x.state.Load()
+	fence, tail := string(s.fence), string(s.tail[:s.n.Load()*size])
+	for _, keep := range []int{1100, 600} {
+		require.NoError(t, x.Truncate(keep))
+		for range 700 {
+			require.NoError(t, x.Append(entry(1<<30)))
+		}
+	}
+	require.Equal(t, fence, string(s.fence))
+	require.Equal(t, tail, string(s.tail[:s.n.Load()*size]))
+}
