@@ -517,7 +517,7 @@ func TestStateOfAReaderIsNotTouchedByTruncateAndAppend(t *testing.T) {
 	}
 	s := x.state.Load()
 	fence, tail := string(s.fence), string(s.tail[:s.n.Load()*size])
-	for _, keep := range []int{600, 1100} {
+	for _, keep := range []int{500, 1100} {
 		require.NoError(t, x.Truncate(keep))
 		for range 700 {
 			require.NoError(t, x.Append(entry(1<<30)))
