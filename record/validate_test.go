@@ -552,6 +552,11 @@ func TestOlderFormatsBecomeOneBatchWithoutProducer(t *testing.T) {
 func TestControlBatchOfAProducerIsRefused(t *testing.T) {
 	_, err := validate(t, Marker(true, Producer{ID: 1, Epoch: 1}, 0, timeOf(now)).Bytes(), topic())
 	require.ErrorIs(t, err, ErrInvalidRecord)
+	for _, p := range producers {
+		b := withHeader(buildAll(t, BuilderOptions{Producer: p}, 0, keyed(now)...), func(h []byte) { h[posAttributes+1] |= attrControl })
+		_, err = validate(t, b.Bytes(), topic())
+		require.ErrorIs(t, err, ErrInvalidRecord, "whatever its sequence")
+	}
 }
 
 // Scenario: V023
