@@ -109,6 +109,19 @@ func lockFile(o *osFS, name string) (io.Closer, error) {
 
 // tryLock returns nil, nil if the file changed hands meanwhile and has to be looked at again.
 func tryLock(o *osFS, name string) (*osLock, error) {
+	l, err := openLock(o, name)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := l.take()
+	if err != nil || !ours {
+		return nil, err
+	}
+	return l, nil
+}
+
+// openLock opens or creates the file and claims it in this process.
+func openLock(o *osFS, name string) (*osLock, error) {
 	// Looking before opening matters only where a close would drop the lock; it costs one call everywhere.
 	if fi, err := o.root.Stat(name); err == nil && held.has(fi) {
 		return nil, &LockedError{Name: o.full(name), Holder: thisProcess}
@@ -128,19 +141,25 @@ func tryLock(o *osFS, name string) (*osLock, error) {
 		}
 		return nil, &LockedError{Name: o.full(name), Holder: thisProcess}
 	}
-	holder, err := lockOS(f)
-	if err != nil {
-		l.abandon()
-		if err == errHeld {
-			return nil, &LockedError{Name: o.full(name), Holder: holder}
-		}
-		return nil, o.named("lock", name, err)
-	}
-	if !l.current() {
-		l.abandon()
-		return nil, nil
-	}
 	return l, nil
+}
+
+// take locks the claimed file against other processes and says whether it is still the one the name leads to. If not,
+// or on an error, everything is given back.
+func (l *osLock) take() (ours bool, err error) {
+	holder, err := lockOS(l.f)
+	switch {
+	case err == errHeld:
+		err = &LockedError{Name: l.fs.full(l.name), Holder: holder}
+	case err != nil:
+		err = l.fs.named("lock", l.name, err)
+	case l.current():
+		return true, nil
+	}
+	if aerr := l.abandon(); err == nil {
+		err = aerr
+	}
+	return false, err
 }
 
 const thisProcess = "this process"

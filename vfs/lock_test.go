@@ -142,6 +142,32 @@ func TestLockIsSeenThroughOtherTreesOfThisProcess(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
+// The owner closes, which removes the file, between our opening it and our locking it.
+func TestLockOfAFileThatWasRemovedMeanwhileIsGivenBack(t *testing.T) {
+	fsys := osTree(t)
+	for name, meanwhile := range map[string]func(){
+		"removed": func() {},
+		"replaced": func() {
+			f, err := fsys.OpenFile(".lock", os.O_RDWR|os.O_CREATE, 0o644)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := openLock(fsys.(*osFS), ".lock")
+			require.NoError(t, err)
+			require.NoError(t, fsys.Remove(".lock"))
+			meanwhile()
+			ours, err := l.take()
+			require.NoError(t, err)
+			require.False(t, ours)
+			again, err := fsys.Lock(".lock")
+			require.NoError(t, err)
+			require.NoError(t, again.Close())
+		})
+	}
+}
+
 // A closing owner removes the file while others hold it open: they must not end up with a lock on a removed file.
 func TestOnlyOneOwnerAtATimeWhileOwnersComeAndGo(t *testing.T) {
 	for name, fsys := range map[string]FS{"OS": osTree(t), "Mem": Mem()} {

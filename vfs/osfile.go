@@ -69,6 +69,9 @@ func (o *osFile) Truncate(n int64) error {
 	if o.readOnly {
 		return o.err("truncate", fs.ErrPermission)
 	}
+	if n < 0 {
+		return o.err("truncate", errNegative)
+	}
 	return o.f.Truncate(n)
 }
 

@@ -4,6 +4,9 @@
 // Nothing else in the module calls package os for data. Names are slash-separated paths below the root of an [FS]
 // ("orders-0/00000000000000000000.log"); "." is the root itself. A name can never leave the tree.
 //
+//	OS(root)          the operating system, contained in root     OSReadOnly(root)  the same, never written
+//	Mem()             a tree in memory with the same answers       Overlay(base)     changes in memory above a tree
+//
 // What an implementation cannot do it answers with [ErrUnsupported]; callers have a slower way for each such call.
 package vfs
 
@@ -18,11 +21,12 @@ import (
 // FS is one directory tree. All methods are safe for concurrent use. Errors are *fs.PathError or *os.LinkError-like
 // errors that name the file and unwrap to fs.ErrNotExist, fs.ErrExist, fs.ErrPermission or the errno.
 type FS interface {
-	// OpenFile opens a file with os.O_* flags (O_APPEND is refused: all I/O is positional).
+	// OpenFile opens a regular file with os.O_* flags; a directory is EISDIR. O_APPEND, and O_TRUNC without write
+	// access, are fs.ErrInvalid: all I/O is positional. perm has the nine permission bits only.
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	// Stat describes a file or directory; it never opens it.
 	Stat(name string) (fs.FileInfo, error)
-	// Rename replaces new atomically. It is durable only after SyncDir of both parent directories.
+	// Rename replaces the file new atomically; an existing directory of that name is fs.ErrExist. It is durable only after SyncDir of both parent directories.
 	Rename(old, new string) error
 	// Link makes a hard link, for backups.
 	Link(old, new string) error
@@ -30,7 +34,7 @@ type FS interface {
 	Remove(name string) error
 	// MkdirAll makes a directory and its parents; an existing directory is not an error.
 	MkdirAll(name string, perm fs.FileMode) error
-	// ReadDir lists a directory in name order.
+	// ReadDir lists a directory in name order. A symbolic link inside the tree is listed as what it leads to.
 	ReadDir(name string) ([]fs.DirEntry, error)
 	// SyncDir makes creates, renames and removes in the directory durable.
 	SyncDir(name string) error
@@ -74,7 +78,9 @@ type File interface {
 	Allocate(off, n int64) error
 	// Evict drops clean cached pages of the range so that the next read sees the device; dirty pages stay.
 	Evict(off, n int64) error
-	// Map maps the first n bytes read-only; n must be > 0 and not beyond the file's length.
+	// Map maps the first n bytes read-only; n must be > 0 and not beyond the file's length (fs.ErrInvalid), because
+	// the pages behind it would fault. The mapping outlives the file's Close. Do not count on later writes showing in it,
+	// nor on their not showing.
 	Map(n int64) (Mapping, error)
 	// SyscallConn gives the descriptor to sendfile.
 	SyscallConn() (syscall.RawConn, error)
@@ -83,7 +89,7 @@ type File interface {
 // Mapping is a read-only view of a file's first Len bytes.
 type Mapping interface {
 	Len() int64
-	// Read calls f with the mapped bytes. A fault inside the mapping (file cut underneath, device error) ends f and is
+	// Read calls f with the mapped bytes; it may be called concurrently and from within f, Close may not. A fault inside the mapping (file cut underneath, device error) ends f and is
 	// returned as ErrFault; any other panic passes through. b must not escape f, and f must not call user code.
 	// After Close it returns fs.ErrClosed.
 	Read(f func(b []byte)) error
