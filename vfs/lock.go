@@ -104,7 +104,8 @@ func lockFile(o *osFS, name string) (io.Closer, error) {
 			return l, nil
 		}
 	}
-	return nil, o.named("lock", name, fmt.Errorf("%w: the file was replaced %d times while it was being locked", ErrLocked, lockAttempts))
+	err := fmt.Errorf("%w: the file was replaced %d times while it was being locked", ErrLocked, lockAttempts)
+	return nil, o.named("lock", name, err)
 }
 
 // tryLock returns nil, nil if the file changed hands meanwhile and has to be looked at again.

@@ -26,7 +26,8 @@ type FS interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	// Stat describes a file or directory; it never opens it.
 	Stat(name string) (fs.FileInfo, error)
-	// Rename replaces the file new atomically; an existing directory of that name is fs.ErrExist. It is durable only after SyncDir of both parent directories.
+	// Rename replaces the file new atomically; an existing directory of that name is fs.ErrExist. It is durable only
+	// after SyncDir of both parent directories.
 	Rename(old, new string) error
 	// Link makes a hard link, for backups.
 	Link(old, new string) error
@@ -89,9 +90,9 @@ type File interface {
 // Mapping is a read-only view of a file's first Len bytes.
 type Mapping interface {
 	Len() int64
-	// Read calls f with the mapped bytes; it may be called concurrently and from within f, Close may not. A fault inside the mapping (file cut underneath, device error) ends f and is
-	// returned as ErrFault; any other panic passes through. b must not escape f, and f must not call user code.
-	// After Close it returns fs.ErrClosed.
+	// Read calls f with the mapped bytes; it may be called concurrently and from within f. A fault inside the mapping
+	// (file cut underneath, device error) ends f and is returned as ErrFault; any other panic passes through. b must
+	// not escape f, and f must not call user code, nor Close. After Close it returns fs.ErrClosed.
 	Read(f func(b []byte)) error
 	// Close waits for running Reads, then unmaps. A second Close does nothing.
 	Close() error
