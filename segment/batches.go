@@ -201,7 +201,7 @@ func (s *Segment) each(position int64, yield func(record.Batch, error) bool) err
 		if bad, ok := errors.AsType[*badBatch](err); ok {
 			bad.offset = next
 		}
-		if err == nil && b.LastOffset() < next {
+		if err == nil && b.BaseOffset() < next {
 			err = &badBatch{pos: r.pos - int64(b.Size()), offset: next, reason: "its offset is below the one before it"}
 		}
 		if err != nil {

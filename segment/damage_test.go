@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -64,6 +65,17 @@ var damages = []damage{
 	{"length damaged in the middle", func(b []byte, at []int64) []byte { return setLength(b, at[5], 3) }, 5, 4, TornWithValid},
 	// Bug report B025: a valid old batch behind the end must not move the end back.
 	{"an old batch again at the end", func(b []byte, at []int64) []byte { return append(b, b[at[4]:at[5]]...) }, 10, 0, Torn},
+	{"a batch that overlaps the end", func(b []byte, at []int64) []byte {
+		c := append([]byte(nil), b[at[9]:]...)
+		binary.BigEndian.PutUint64(c, 107)
+		binary.BigEndian.PutUint32(c[23:], 5)
+		binary.BigEndian.PutUint32(c[17:], crc32.Checksum(c[21:], castagnoli))
+		return append(b, c...)
+	}, 10, 0, Torn},
+	{"only an old batch behind a bad one", func(b []byte, at []int64) []byte {
+		b[at[9]+30] ^= 1
+		return append(b, b[at[4]:at[5]]...)
+	}, 9, 0, Torn},
 	// Bug report B017: sectors of the last batch that never reached the disk.
 	{"second half of the last batch zero", func(b []byte, at []int64) []byte { clear(b[at[9]+64:]); return b }, 9, 0, Torn},
 }

@@ -294,7 +294,7 @@ func (s *Segment) readToEnd(f vfs.File, pos, size int64) (end, next int64, bad *
 			}
 			return at, next, nil, err
 		}
-		if b.LastOffset() < next {
+		if b.LastOffset() < next || at > pos && b.BaseOffset() < next {
 			return at, next, &badBatch{pos: at, offset: next, reason: "its offset is below the one before it"}, nil
 		}
 		next = b.NextOffset()

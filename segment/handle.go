@@ -110,7 +110,7 @@ func (s *Segment) shut() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = closed
-	return errors.Join(s.dropIndexes(), s.txn.close(), s.closeFile())
+	return errors.Join(s.dropIndexes(), s.txn.close(s), s.closeFile())
 }
 
 // Close ends writing and gives up the owner's reference; a second Close does nothing. An appended segment first gets its
@@ -146,7 +146,7 @@ func (s *Segment) Park() error {
 	if s.gone || s.state == closed {
 		return nil
 	}
-	return errors.Join(s.dropIndexes(), s.txn.close(), s.closeFile())
+	return errors.Join(s.dropIndexes(), s.txn.close(s), s.closeFile())
 }
 
 // Rename gives all files another suffix ("" to ".deleted", ".cleaned" to ".swap", ...), in the order log, index, time
@@ -157,7 +157,7 @@ func (s *Segment) Rename(suffix string) error {
 	if s.o.ReadOnly {
 		return ErrReadOnly
 	}
-	if err := errors.Join(s.dropIndexes(), s.txn.close()); err != nil {
+	if err := errors.Join(s.dropIndexes(), s.txn.close(s)); err != nil {
 		return err
 	}
 	s.opening.Lock()

@@ -58,7 +58,7 @@ func (c *scanner) probeWindow(p *probed, b []byte, at int64, budget *int64) (int
 			continue
 		}
 		h, reason := parseHeader(b[i:min(i+record.HeaderSize, len(b))], c.end-pos)
-		if reason != "" || h.base < p.next || h.last-c.s.base > maxRelative {
+		if reason != "" || h.last-c.s.base > maxRelative {
 			continue
 		}
 		if *budget -= h.size; *budget < 0 {

@@ -172,16 +172,18 @@ func (t *txns) sync(s *Segment) error {
 }
 
 // close gives the file back; what was written is synced first, because a later Sync would not know of it.
-func (t *txns) close() error {
+func (t *txns) close(s *Segment) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.x == nil {
 		return nil
 	}
 	var err error
-	if t.dirty {
-		err = t.x.Sync()
-		t.dirty = err != nil
+	if t.dirty && s.failure() == nil {
+		if err = t.x.Sync(); err != nil {
+			err = s.stop(err)
+		}
+		t.dirty = false
 	}
 	err = errors.Join(err, t.x.Close())
 	t.x = nil
