@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,21 +43,35 @@ func (s *swap) compare() {
 
 	dir, ours, err := openOurs(ctx, ourOpen{Root: ourRoot, Topic: s.topic, Config: s.config})
 	require.NoError(t, err, "after %s", s.last)
-	s.sameState(stateOf(ours), l.Opened)
-	s.sameAnswers(ctx, ours, l)
+	lost := s.epochsLost(ours)
+	s.sameState(stateOf(ours), l.Opened, lost)
+	s.sameAnswers(ctx, ours, l, lost)
 	if s.clean {
 		require.Empty(t, rebuilding(l.Log), "Kafka after %s", s.last)
 		require.True(t, ours.Recovery().Clean)
-		require.Empty(t, ours.Recovery().Rebuilt)
+		require.True(t, lost || len(ours.Recovery().Rebuilt) == 0, ours.Recovery().Rebuilt)
 		require.Empty(t, ours.Recovery().Findings)
 	}
 	require.NoError(t, l.Close())
 	require.NoError(t, dir.Close())
-	require.Equal(t, s.contents(theirRoot), s.contents(ourRoot), "after %s: what Kafka leaves and what we leave", s.last)
+	theirFiles, ourFiles := s.contents(theirRoot), s.contents(ourRoot)
+	if lost {
+		delete(theirFiles, epochsFile)
+		delete(ourFiles, epochsFile)
+	}
+	require.Equal(t, theirFiles, ourFiles, "after %s: what Kafka leaves and what we leave", s.last)
 	s.dumpIsSilent(filepath.Join(ourRoot, folder))
 	require.NoError(t, os.RemoveAll(ourRoot))
 	require.NoError(t, os.RemoveAll(theirRoot))
 }
+
+// epochsLost says that Kafka forgot the leader epochs, which it does when the start offset is raised to the end and the log
+// opened again: the one entry left begins at the end and is dropped as if it had no records. We learn them from the batches.
+func (s *swap) epochsLost(ours *log.Log) bool {
+	return slices.Contains(ours.Recovery().Rebuilt, s.topic+"-0/"+epochsFile)
+}
+
+const epochsFile = "leader-epoch-checkpoint"
 
 func readAll(ctx context.Context, s *swap, r *log.Reader) (out []Record) {
 	for rec, err := range r.Records(ctx, r.Offsets().LogStart) {
@@ -79,7 +94,7 @@ func (s *swap) learnBatches(ctx context.Context, r *log.Reader) error {
 }
 
 // sameState compares what both say right after opening.
-func (s *swap) sameState(o partlogState, k State) {
+func (s *swap) sameState(o partlogState, k State, epochsLost bool) {
 	t := s.t
 	require.Equal(t, k.LogStartOffset, o.Offsets.LogStart, "log start offset after %s", s.last)
 	require.Equal(t, k.LogEndOffset, o.Offsets.LogEnd, "log end offset after %s", s.last)
@@ -89,7 +104,9 @@ func (s *swap) sameState(o partlogState, k State) {
 	for _, e := range k.LeaderEpochs {
 		epochs = append(epochs, log.EpochEntry{Epoch: e.Epoch, Start: e.StartOffset})
 	}
-	require.Equal(t, fmt.Sprint(epochs), fmt.Sprint(o.Epochs), "leader epochs after %s", s.last)
+	if !epochsLost {
+		require.Equal(t, fmt.Sprint(epochs), fmt.Sprint(o.Epochs), "leader epochs after %s", s.last)
+	}
 	require.Len(t, o.Segments, len(k.Segments))
 	for i, seg := range k.Segments {
 		require.Equal(t, seg.BaseOffset, o.Segments[i].Base)
@@ -101,7 +118,7 @@ func (s *swap) sameState(o partlogState, k State) {
 }
 
 // sameAnswers asks both for offsets of times and ends of epochs.
-func (s *swap) sameAnswers(ctx context.Context, ours *log.Log, l *UnifiedLog) {
+func (s *swap) sameAnswers(ctx context.Context, ours *log.Log, l *UnifiedLog, epochsLost bool) {
 	t := s.t
 	rs := s.m.from(s.m.start)
 	for range min(len(rs), 12) {
@@ -115,6 +132,9 @@ func (s *swap) sameAnswers(ctx context.Context, ours *log.Log, l *UnifiedLog) {
 		}
 		require.NoError(t, err)
 		require.Equal(t, TimeOffset{Timestamp: at.Timestamp, Offset: at.Offset, LeaderEpoch: at.LeaderEpoch}, *theirs, "time %d", ts)
+	}
+	if epochsLost {
+		return
 	}
 	for epoch := int32(-1); epoch <= s.epoch+1; epoch++ {
 		theirs, err := l.EndOffsetForEpoch(epoch)

@@ -49,6 +49,10 @@ func (w *ours) open() (s opened, err error) {
 		return s, err
 	}
 	s = opened{start: st.Offsets.LogStart, end: st.Offsets.LogEnd, epoch: st.Offsets.LeaderEpoch}
+	if r := st.Recovery; len(r.Rebuilt) == 1 && strings.HasSuffix(r.Rebuilt[0], epochsFile) {
+		r.Rebuilt = nil // Kafka lost them; see epochsLost
+		st.Recovery = r
+	}
 	if r := st.Recovery; !r.Clean || len(r.Rebuilt) > 0 || len(r.Findings) > 0 || r.Cut > 0 {
 		s.rebuilt = []string{fmt.Sprintf("%+v", r)}
 	}
