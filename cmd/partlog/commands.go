@@ -4,6 +4,14 @@ package main
 func commands() []*command {
 	return []*command{
 		// reading
+		catCommand(),
+		tailCommand(),
+		offsetCommand(),
 		// writing
+		appendCommand(),
+		truncateCommand(),
+		restartCommand(),
+		deleteRecordsCommand(),
+		rollCommand(),
 	}
 }

@@ -7,6 +7,9 @@
 //
 // Reading takes no lock and changes no file. Writing takes the lock of the log root, so it refuses to run beside a
 // broker. `partlog help` lists the commands, `partlog help COMMAND` explains one.
+//
+// It exits with 0 when all is well, 1 for damage, an unreadable file or a question without an answer, 2 when it could
+// not do what was asked, 130 when it was interrupted. A reader of its output that goes away (| head) is all well.
 package main
 
 import (
@@ -22,9 +25,10 @@ import (
 
 // Exit codes every command keeps to.
 const (
-	exitOK     = 0
-	exitFound  = 1 // damage was found, or a file was unreadable
-	exitFailed = 2 // could not do what was asked
+	exitOK          = 0
+	exitFound       = 1   // damage was found, a file was unreadable, or there is no answer
+	exitFailed      = 2   // could not do what was asked
+	exitInterrupted = 130 // Ctrl-C or SIGTERM, as a shell has it
 )
 
 // command is one verb. run gets the parsed flags' positional arguments.
@@ -43,29 +47,10 @@ type env struct {
 	terminal bool // err is a terminal: progress may be shown
 }
 
-// exit is an error that carries its own exit code; a nil cause prints nothing more.
-type exit struct {
-	code  int
-	cause error
-}
-
-func (e *exit) Error() string {
-	if e.cause == nil {
-		return fmt.Sprintf("exit %d", e.code)
-	}
-	return e.cause.Error()
-}
-
-func (e *exit) Unwrap() error { return e.cause }
-
-// usageError is a call that makes no sense as it stands.
-type usageError struct{ reason string }
-
-func (e *usageError) Error() string { return e.reason }
-
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // a write to a closed pipe is an error like any other: what was begun is finished
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // the second Ctrl-C ends at once
 	code := run(ctx, &env{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr)}, os.Args[1:])
 	stop()
 	os.Exit(code)
@@ -79,7 +64,11 @@ func isTerminal(f *os.File) bool {
 
 // run does one call and returns its exit code.
 func run(ctx context.Context, e *env, args []string) int {
-	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+	if len(args) == 0 {
+		listCommands(e.err)
+		return exitFailed
+	}
+	if args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" {
 		return help(e, args)
 	}
 	c := find(args[0])
@@ -87,8 +76,7 @@ func run(ctx context.Context, e *env, args []string) int {
 		fmt.Fprintf(e.err, "partlog: no command %q; see partlog help\n", args[0])
 		return exitFailed
 	}
-	fl := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	fl.SetOutput(io.Discard)
+	fl := newFlags(c)
 	do := c.setup(fl)
 	rest, err := parse(fl, args[1:])
 	if errors.Is(err, flag.ErrHelp) {
@@ -100,49 +88,10 @@ func run(ctx context.Context, e *env, args []string) int {
 	return report(ctx, e, c, err)
 }
 
-// report prints an error as one sentence and gives its exit code.
-func report(ctx context.Context, e *env, c *command, err error) int {
-	var ended *exit
-	var usage *usageError
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &usage):
-		fmt.Fprintf(e.err, "partlog %s: %s\nusage: partlog %s [flags] %s; see partlog help %s\n", c.name, usage.reason, c.name, c.args, c.name)
-		return exitFailed
-	case errors.As(err, &ended):
-		if ended.cause != nil {
-			fmt.Fprintf(e.err, "partlog %s: %v\n", c.name, ended.cause)
-		}
-		return ended.code
-	case errors.Is(err, syscall.EPIPE): // the reader of our output has gone: not our trouble
-		return exitOK
-	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		fmt.Fprintf(e.err, "partlog %s: interrupted\n", c.name)
-		return 130
-	}
-	fmt.Fprintf(e.err, "partlog %s: %v\n", c.name, err)
-	return exitFailed
-}
-
-// parse lets flags stand before, between and behind the other arguments.
-func parse(fl *flag.FlagSet, args []string) (rest []string, err error) {
-	for {
-		if err := fl.Parse(args); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				return nil, err
-			}
-			return nil, &usageError{err.Error()}
-		}
-		left := fl.Args()
-		if n := len(args) - len(left); n > 0 && args[n-1] == "--" {
-			return append(rest, left...), nil
-		}
-		if len(left) == 0 {
-			return rest, nil
-		}
-		rest, args = append(rest, left[0]), left[1:]
-	}
+func newFlags(c *command) *flag.FlagSet {
+	fl := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	fl.SetOutput(io.Discard)
+	return fl
 }
 
 func find(name string) *command {
@@ -152,27 +101,4 @@ func find(name string) *command {
 		}
 	}
 	return nil
-}
-
-// help prints the list of commands, or all about one.
-func help(e *env, args []string) int {
-	if len(args) > 1 {
-		c := find(args[1])
-		if c == nil {
-			fmt.Fprintf(e.err, "partlog: no command %q; see partlog help\n", args[1])
-			return exitFailed
-		}
-		fmt.Fprintf(e.out, "usage: partlog %s [flags] %s\n\n%s: %s\n\n%s\n\nflags:\n", c.name, c.args, c.name, c.summary, c.help)
-		fl := flag.NewFlagSet(c.name, flag.ContinueOnError)
-		fl.SetOutput(e.out)
-		c.setup(fl)
-		fl.PrintDefaults()
-		return exitOK
-	}
-	fmt.Fprint(e.out, "partlog reads, verifies, mends and feeds Kafka partition folders (topic-0) and log roots.\n\nusage: partlog COMMAND [flags] DIR\n\n")
-	for _, c := range commands() {
-		fmt.Fprintf(e.out, "  %-15s %s\n", c.name, c.summary)
-	}
-	fmt.Fprint(e.out, "\npartlog help COMMAND explains one. Reading takes no lock and changes nothing; writing takes the root's lock.\n")
-	return exitOK
 }

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// parse lets flags stand before, between and behind the other arguments, and numbers be negative.
+func parse(fl *flag.FlagSet, args []string) (rest []string, err error) {
+	for {
+		err := fl.Parse(args)
+		left := fl.Args()
+		if err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return nil, err
+			}
+			if number := args[len(args)-len(left)-1]; isNegative(number) && strings.HasPrefix(err.Error(), "flag provided but not defined") {
+				rest, args = append(rest, number), left
+				continue
+			}
+			return nil, &usageError{err.Error()}
+		}
+		if n := len(args) - len(left); n > 0 && args[n-1] == "--" {
+			return append(rest, left...), nil
+		}
+		if len(left) == 0 {
+			return rest, nil
+		}
+		rest, args = append(rest, left[0]), left[1:]
+	}
+}
+
+func isNegative(arg string) bool {
+	n, err := strconv.ParseInt(arg, 10, 64)
+	return err == nil && n < 0
+}
+
+// want checks the number of positional arguments.
+func want(args []string, names ...string) error {
+	if len(args) < len(names) {
+		return usagef("%s is missing", names[len(args)])
+	}
+	if len(args) > len(names) {
+		return usagef("unexpected argument %q", args[len(names)])
+	}
+	return nil
+}
+
+// offsetArg reads a record offset.
+func offsetArg(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, usagef("%q is not an offset", text)
+	}
+	return n, nil
+}
+
+// millis is a flag that holds a time in Unix milliseconds, given as that or as RFC 3339.
+type millis struct {
+	ms  int64
+	set bool
+}
+
+func (m *millis) String() string { return "" }
+
+func (m *millis) Set(text string) error {
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t, bad := time.Parse(time.RFC3339Nano, text)
+		if bad != nil {
+			return errors.New("want Unix milliseconds or a time as 2006-01-02T15:04:05Z")
+		}
+		ms = t.UnixMilli()
+	}
+	m.ms, m.set = ms, true
+	return nil
+}
+
+// help prints the list of commands, or all about one.
+func help(e *env, args []string) int {
+	if len(args) < 2 {
+		listCommands(e.out)
+		return exitOK
+	}
+	c := find(args[1])
+	if c == nil {
+		fmt.Fprintf(e.err, "partlog: no command %q; see partlog help\n", args[1])
+		return exitFailed
+	}
+	fmt.Fprintf(e.out, "usage: partlog %s [flags] %s\n\n%s: %s\n\n%s\n\nflags:\n", c.name, c.args, c.name, c.summary, strings.TrimSpace(c.help))
+	fl := newFlags(c)
+	c.setup(fl)
+	fl.VisitAll(func(f *flag.Flag) { describeFlag(e.out, f) })
+	return exitOK
+}
+
+func describeFlag(w io.Writer, f *flag.Flag) {
+	dashes := "--"
+	if len(f.Name) == 1 {
+		dashes = "-"
+	}
+	value, usage := flag.UnquoteUsage(f)
+	if value != "" {
+		value = " " + value
+	}
+	if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" {
+		usage += " (default " + f.DefValue + ")"
+	}
+	fmt.Fprintf(w, "  %s%s%s\n      %s\n", dashes, f.Name, value, usage)
+}
+
+func listCommands(w io.Writer) {
+	fmt.Fprint(w, "partlog reads, verifies, mends and feeds Kafka partition folders (topic-0) and log roots.\n\nusage: partlog COMMAND [flags] DIR\n\n")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  %-15s %s\n", c.name, c.summary)
+	}
+	fmt.Fprint(w, "\npartlog help COMMAND explains one. Reading takes no lock and changes nothing; writing takes the root's lock.\n")
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/partlog/partlog/log"
+)
+
+// exit is an error that carries its own exit code; a nil cause prints nothing more.
+type exit struct {
+	code  int
+	cause error
+}
+
+func (e *exit) Error() string {
+	if e.cause == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.cause.Error()
+}
+
+func (e *exit) Unwrap() error { return e.cause }
+
+// usageError is a call that makes no sense as it stands.
+type usageError struct{ reason string }
+
+func (e *usageError) Error() string { return e.reason }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// report prints an error as one sentence and gives its exit code.
+func report(ctx context.Context, e *env, c *command, err error) int {
+	var ended *exit
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		fmt.Fprintf(e.err, "partlog %s: %s\nusage: partlog %s [flags] %s; see partlog help %s\n", c.name, usage.reason, c.name, c.args, c.name)
+		return exitFailed
+	case errors.As(err, &ended):
+		if ended.cause != nil {
+			fmt.Fprintf(e.err, "partlog %s: %s\n", c.name, sentence(err))
+		}
+		return ended.code
+	case errors.Is(err, syscall.EPIPE): // the reader of our output has gone: not our trouble
+		return exitOK
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		fmt.Fprintf(e.err, "partlog %s: %s\n", c.name, interrupted(err))
+		return exitInterrupted
+	}
+	fmt.Fprintf(e.err, "partlog %s: %s\n", c.name, sentence(err))
+	if errors.Is(err, log.ErrCorrupt) {
+		return exitFound
+	}
+	return exitFailed
+}
+
+// interrupted is what to say of a call that Ctrl-C ended.
+func interrupted(err error) string {
+	var stopped *stoppedError
+	if errors.As(err, &stopped) {
+		return "interrupted; " + stopped.done
+	}
+	return "interrupted"
+}
+
+// stoppedError is an error in the middle of work, with what was done before.
+type stoppedError struct {
+	cause error
+	done  string
+}
+
+func (e *stoppedError) Error() string { return e.cause.Error() + "; " + e.done }
+func (e *stoppedError) Unwrap() error { return e.cause }
+
+// sentence is an error on one line, without the name of the package it starts in.
+func sentence(err error) string {
+	text := strings.TrimSpace(err.Error())
+	text = strings.ReplaceAll(text, "\n", "; ")
+	return strings.TrimPrefix(text, "log: ")
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/vfs"
+)
+
+// writing is a partition opened for change, the lock of its root held.
+type writing struct {
+	*log.Log
+	dir *log.Dir
+}
+
+// openForWriting takes the lock of the root, opens the partition (recovering it if the last stop was not clean) and
+// says on standard error what a person should know: foreign folders, what recovery found, settings without effect.
+func openForWriting(ctx context.Context, e *env, t *target, s settings, c log.Config) (*writing, error) {
+	tp, err := t.one()
+	if err != nil {
+		return nil, err
+	}
+	if t.folder != "" && t.folder != tp.String() {
+		return nil, fmt.Errorf("%s is not how a log spells %s; rename the folder first", t.folder, tp)
+	}
+	s.notes(e)
+	d, err := log.OpenDir(t.root, log.DirConfig{})
+	if err != nil {
+		return nil, inUse(t.root, err)
+	}
+	if t.missing {
+		fmt.Fprintf(e.err, "note: creating %s\n", filepath.Join(t.root, tp.String()))
+	}
+	if _, foreign, err := d.Folders(); err == nil {
+		for _, name := range foreign {
+			fmt.Fprintf(e.err, "warning: %s is no partition folder; a broker would not start over it\n", filepath.Join(t.root, name))
+		}
+	}
+	l, err := d.Open(ctx, tp, c)
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	announce(e, l)
+	return &writing{Log: l, dir: d}, nil
+}
+
+// close leaves the root as a cleanly stopped broker does.
+func (w *writing) close() error { return w.dir.Close() }
+
+// announce tells what the open had to mend.
+func announce(e *env, l *log.Log) {
+	r := l.Recovery()
+	for _, f := range r.Findings {
+		fmt.Fprintf(e.err, "warning: %s: %s\n", f.File, f.Detail)
+	}
+	if r.Cut > 0 {
+		fmt.Fprintf(e.err, "warning: %d bytes that were no whole batch were cut off the end of %s\n", r.Cut, l.TopicPartition())
+	}
+	if r.Saved != "" {
+		fmt.Fprintf(e.err, "warning: the bytes cut off are kept in %s\n", r.Saved)
+	}
+}
+
+// lockedRoot says who has a root.
+type lockedRoot struct {
+	root, holder string
+	cause        error
+}
+
+func (e *lockedRoot) Error() string {
+	return fmt.Sprintf("%s is in use by %s; stop it first (reading commands take no lock)", e.root, e.holder)
+}
+
+func (e *lockedRoot) Unwrap() error { return e.cause }
+
+func inUse(root string, err error) error {
+	var locked *vfs.LockedError
+	if !errors.As(err, &locked) {
+		return err
+	}
+	holder := locked.Holder
+	if holder == "" {
+		holder = "another process"
+	}
+	return &lockedRoot{root: root, holder: holder, cause: err}
+}
