@@ -1,0 +1,341 @@
+package log
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+
+	"github.com/partlog/partlog/index"
+	"github.com/partlog/partlog/segment"
+	"github.com/partlog/partlog/timeindex"
+	"github.com/partlog/partlog/vfs"
+)
+
+// entryFile reads the entries of an index file in order, in small pieces.
+type entryFile struct {
+	f     vfs.File
+	name  string
+	kind  string // of its findings
+	size  int64  // of the file
+	width int64  // of an entry
+	slot  int64  // of the entry that next returns
+	buf   []byte
+	ended bool
+	err   error
+
+	bad    *faults // first fault, and how many more
+	hidden bool    // the file is missing or unreadable: nothing more to say
+}
+
+// openEntries opens an index file of the segment. A missing one is reported at once.
+func openEntries(s *segmentCheck, ext, kind string, width int64) *entryFile {
+	e := &entryFile{name: s.path(segment.FileName(s.base, ext)), kind: kind, width: width, ended: true}
+	if !s.has(segment.FileName(s.base, ext)) {
+		e.hidden = true
+		if kind == FindingTimeIndex {
+			s.find(kind, e.name, -1, s.base, "the file is missing; look-ups by time read the segment from its start until it is rebuilt")
+		} else {
+			s.find(kind, e.name, -1, s.base, "the file is missing; it is rebuilt from the log when the log is opened")
+		}
+		return e
+	}
+	f, err := s.fs.OpenFile(e.name, os.O_RDONLY, 0)
+	if err == nil {
+		e.f = f
+		e.size, err = f.Size()
+	}
+	if err != nil {
+		e.hidden = true
+		s.fail(err)
+		return e
+	}
+	e.ended = false
+	return e
+}
+
+// next is the next whole entry; ok is false at the end.
+func (e *entryFile) next() (raw []byte, ok bool) {
+	if e.ended {
+		return nil, false
+	}
+	if len(e.buf) == 0 {
+		e.buf = make([]byte, min(e.width*512, max(0, e.size-e.slot*e.width)/e.width*e.width))
+		n, err := readUpTo(e.f, e.buf, e.slot*e.width)
+		e.buf, e.err = e.buf[:int64(n)/e.width*e.width], err
+	}
+	if len(e.buf) == 0 {
+		e.ended = true
+		return nil, false
+	}
+	raw, e.buf = e.buf[:e.width], e.buf[e.width:]
+	e.slot++
+	return raw, true
+}
+
+// restZero says whether the entries not yet read, and odd bytes behind them, are all zero; it uses them up.
+func (e *entryFile) restZero() bool {
+	for {
+		raw, ok := e.next()
+		if !ok {
+			return true
+		}
+		for _, b := range raw {
+			if b != 0 {
+				e.ended = true
+				return false
+			}
+		}
+	}
+}
+
+// fault notes what is wrong with the entry before slot.
+func (e *entryFile) fault(offset int64, format string, args ...any) {
+	if e.bad != nil {
+		e.bad.more++
+		return
+	}
+	e.bad = &faults{kind: e.kind, file: e.name, position: (e.slot - 1) * e.width, offset: offset, detail: fmt.Sprintf(format, args...)}
+}
+
+func (e *entryFile) close(s *segmentCheck) {
+	if e.f == nil {
+		return
+	}
+	if odd := e.size % e.width; odd != 0 {
+		s.find(e.kind, e.name, e.size-odd, -1, "%d bytes behind the last whole entry of %d: the file was cut or overwritten", odd, e.width)
+	}
+	if e.bad != nil {
+		e.bad.report(s.verifier, "entries")
+	}
+	if e.err != nil {
+		s.fail(&fs.PathError{Op: "read", Path: e.name, Err: e.err})
+	}
+	s.fail(e.f.Close())
+}
+
+// rebuildable says that an open would write the segment's indexes anew before it trusts them: zero slots behind the
+// entries, and entries that never reached the file, are legal then.
+func (s *segmentCheck) rebuildable() bool { return s.base >= s.rebuilt }
+
+// padding handles a slot that looks like zero padding.
+func (e *entryFile) padding(s *segmentCheck) {
+	slot := e.slot - 1
+	zero := e.restZero()
+	switch {
+	case !zero:
+		e.fault(s.base, "a zero slot with entries behind it: the file was overwritten")
+	case !s.rebuildable():
+		e.fault(s.base, "slots %d to %d are zeros: the file was not trimmed, or zeroed; look-ups take them for entries", slot, e.size/e.width-1)
+	}
+}
+
+// offsetCheck holds the entries of an offset index against the batches as they come.
+type offsetCheck struct {
+	s      *segmentCheck
+	e      *entryFile
+	off    int64 // entry under work
+	pos    int64
+	have   bool
+	later  bool  // the entry names the first of several batches by the offset of the last: old releases
+	before int64 // offset of the entry before
+	good   int64 // entries that fit
+
+	indexed int64 // position of the last entry that fits
+	tail    int64 // position of the last batch
+	epoch   int32 // of the batch at indexed
+	epochs  int64 // epoch changes since
+}
+
+func newOffsetCheck(s *segmentCheck) *offsetCheck {
+	c := &offsetCheck{s: s, e: openEntries(s, ".index", FindingIndex, index.EntrySize), before: math.MinInt64, epoch: -1}
+	c.advance()
+	return c
+}
+
+// advance takes the next entry that can be right.
+func (c *offsetCheck) advance() {
+	c.have, c.later = false, false
+	for {
+		raw, ok := c.e.next()
+		if !ok {
+			return
+		}
+		rel, pos := int32(binary.BigEndian.Uint32(raw)), int32(binary.BigEndian.Uint32(raw[4:]))
+		c.off, c.pos = c.s.base+int64(rel), int64(pos)
+		if rel == 0 && (c.e.slot > 1 || pos == 0) && !c.single(rel, pos) {
+			c.e.padding(c.s)
+			return
+		}
+		switch {
+		case rel < 0 || pos < 0:
+			c.e.fault(-1, "entry (%d, %d) has a negative field", rel, pos)
+		case c.off <= c.before:
+			c.e.fault(c.off, "entry for offset %d behind one for %d: entries must ascend", c.off, c.before)
+		case c.pos >= c.s.r.size:
+			if !c.s.rebuildable() || c.s.live == nil {
+				c.e.fault(c.off, "entry for offset %d names byte %d, but the log has %d bytes", c.off, c.pos, c.s.r.size)
+			}
+			c.before = c.off
+		default:
+			c.before, c.have = c.off, true
+			return
+		}
+	}
+}
+
+// single: the only entry of a file whose first batch is one record at the base, as old releases could write it.
+func (c *offsetCheck) single(rel, pos int32) bool {
+	if c.e.slot != 1 || rel != 0 || pos != 0 || c.e.size != c.e.width {
+		return false
+	}
+	b, reason, err := c.s.r.batch(c.s.ctx, 0)
+	return err == nil && reason == "" && b.LastOffset() == c.s.base
+}
+
+// batch is called for every valid batch, in order.
+func (c *offsetCheck) batch(pos, base, last int64, epoch int32) {
+	c.tail = pos
+	if epoch >= 0 && epoch != c.epoch {
+		c.epoch = epoch
+		c.epochs++
+	}
+	for c.have && c.pos <= pos {
+		switch {
+		case c.pos < pos && !c.later:
+			c.e.fault(c.off, "entry for offset %d names byte %d, where no batch begins", c.off, c.pos)
+		case c.off > last:
+			c.later = true
+			return
+		case c.off < last && c.off >= base && c.later, c.off < last:
+			c.e.fault(c.off, "entry for offset %d names byte %d, where a batch ends at offset %d", c.off, c.pos, last)
+		default:
+			c.good++
+			c.s.widest = max(c.s.widest, c.pos-c.indexed)
+			c.indexed, c.epochs = c.pos, 0
+		}
+		c.advance()
+	}
+}
+
+func (c *offsetCheck) finish() {
+	for c.have {
+		c.e.fault(c.off, "entry for offset %d names byte %d, but no batch ends there", c.off, c.pos)
+		c.advance()
+	}
+	active := c.s.live != nil && c.s.rebuildable()
+	if !c.e.hidden && c.e.bad == nil && !active {
+		c.s.sparse = append(c.s.sparse, sparseIndex{file: c.e.name, offset: c.s.base, position: c.e.size, bytes: c.tail - c.indexed, epochs: c.epochs, entries: c.good})
+	}
+	c.e.close(c.s)
+}
+
+// sparseIndex is how far the end of a segment is from its last index entry.
+type sparseIndex struct {
+	file             string
+	offset, position int64
+	bytes            int64
+	epochs           int64 // leader epochs that began there: perhaps restarts, which make an index sparser
+	entries          int64
+}
+
+// judgeSparse reports indexes that lack entries at their end. Nothing in an index says how long it should be, so the
+// widest distance between entries of the whole log is the measure, or index.interval.bytes if there are no entries.
+func (c *folderCheck) judgeSparse() {
+	interval := c.o.IndexInterval
+	if interval <= 0 {
+		interval = 4096
+	}
+	limit := 2 * c.widest
+	if c.widest == 0 {
+		limit = 4 * interval
+	}
+	for _, s := range c.sparse {
+		if s.bytes > limit*(1+s.epochs) {
+			c.find(FindingIndex, s.file, s.position, s.offset, "%d entries, none for the last %d bytes of the log: the file was cut short; look-ups there are slow", s.entries, s.bytes)
+		}
+	}
+}
+
+// timeCheck holds the entries of a time index against the batches as they come.
+type timeCheck struct {
+	s      *segmentCheck
+	e      *entryFile
+	ts     int64 // entry under work
+	off    int64
+	have   bool
+	before int64 // timestamp of the entry before
+
+	good    int64
+	largest int64 // timestamp of the batches, emptied ones left out
+}
+
+func newTimeCheck(s *segmentCheck) *timeCheck {
+	c := &timeCheck{s: s, e: openEntries(s, ".timeindex", FindingTimeIndex, timeindex.EntrySize), before: math.MinInt64, largest: -1}
+	c.advance()
+	return c
+}
+
+func (c *timeCheck) advance() {
+	c.have = false
+	for {
+		raw, ok := c.e.next()
+		if !ok {
+			return
+		}
+		rel := int32(binary.BigEndian.Uint32(raw[8:]))
+		c.ts, c.off = int64(binary.BigEndian.Uint64(raw)), c.s.base+int64(rel)
+		if c.ts == 0 && rel == 0 && (c.e.slot > 1 || !c.epochZero()) {
+			c.e.padding(c.s)
+			return
+		}
+		switch {
+		case rel < 0 || c.ts < 0:
+			c.e.fault(-1, "entry (%d, %d) has a negative field", c.ts, rel)
+		case c.ts <= c.before:
+			c.e.fault(c.off, "entry for timestamp %d behind one for %d: entries must ascend", c.ts, c.before)
+		default:
+			c.before, c.have = c.ts, true
+			return
+		}
+	}
+}
+
+// epochZero: the first batch really ends at the base and is from the first millisecond of 1970.
+func (c *timeCheck) epochZero() bool {
+	b, reason, err := c.s.r.batch(c.s.ctx, 0)
+	return err == nil && reason == "" && b.LastOffset() == c.s.base && b.MaxTimestamp() == 0
+}
+
+// batch is called for every valid batch, in order. An emptied one keeps its timestamp in the header only.
+func (c *timeCheck) batch(last, header, newest int64, count int) {
+	if count > 0 {
+		c.largest = max(c.largest, header)
+	}
+	for c.have && c.off <= last {
+		switch {
+		case c.off < last:
+			c.e.fault(c.off, "entry for timestamp %d names offset %d, where no batch ends", c.ts, c.off)
+		case c.ts != header && c.ts != newest:
+			c.e.fault(c.off, "entry says timestamp %d, the batch that ends at offset %d has %d", c.ts, last, header)
+		default:
+			c.good++
+		}
+		c.advance()
+	}
+}
+
+func (c *timeCheck) finish() {
+	for c.have {
+		if !c.s.rebuildable() || c.s.live == nil {
+			c.e.fault(c.off, "entry for timestamp %d names offset %d, behind the last batch", c.ts, c.off)
+		}
+		c.advance()
+	}
+	if !c.e.hidden && c.e.bad == nil && !c.s.rebuildable() && c.largest > max(c.before, -1) && c.s.r.size <= math.MaxInt32 {
+		c.s.find(FindingTimeIndex, c.e.name, c.e.size, c.s.base, "%d entries, up to timestamp %d, but the segment has %d: the file was cut short, and look-ups for younger times are slow",
+			c.good, max(c.before, -1), c.largest)
+	}
+	c.e.close(c.s)
+}

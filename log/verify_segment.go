@@ -1,0 +1,219 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
+)
+
+const noRebuild = math.MaxInt64
+
+// segmentCheck walks one .log once, batch by batch, and holds the entries of both indexes against what it meets.
+type segmentCheck struct {
+	*folderCheck
+	base    int64
+	last    bool // of the log
+	file    string
+	r       *batchFile
+	decoder *record.Decoder
+	offsets *offsetCheck
+	times   *timeCheck
+	txns    *txnCheck
+
+	next    int64 // must follow
+	found   map[string]*faults
+	order   []*faults
+	started bool
+	tick    int64
+}
+
+// faults keeps the first finding of a kind in a file and counts the rest, so that garbage gives a line and not a million.
+type faults struct {
+	kind, file       string
+	position, offset int64
+	detail           string
+	more             int
+}
+
+func (t *faults) report(v *verifier, what string) {
+	detail := t.detail
+	if t.more > 0 {
+		detail += fmt.Sprintf(" (and %d more %s of this file)", t.more, what)
+	}
+	v.find(t.kind, t.file, t.position, t.offset, "%s", detail)
+}
+
+func (s *segmentCheck) note(kind, rule string, position, offset int64, format string, args ...any) {
+	if t := s.found[rule]; t != nil {
+		t.more++
+		return
+	}
+	t := &faults{kind: kind, file: s.file, position: position, offset: offset, detail: fmt.Sprintf(format, args...)}
+	s.found[rule] = t
+	s.order = append(s.order, t)
+}
+
+// segment checks the .log at base, and its indexes.
+func (c *folderCheck) segment(base int64, last bool) {
+	s := &segmentCheck{folderCheck: c, base: base, last: last, file: c.path(segment.FileName(base, ".log")), found: map[string]*faults{},
+		decoder: record.NewDecoder(record.Limits{}), next: base}
+	r, err := openBatchFile(c.fs, s.file, base)
+	if c.live != nil {
+		size, ours := c.live.sizes[base]
+		if !ours || errors.Is(err, fs.ErrNotExist) {
+			return // rolled or removed since
+		}
+		if err == nil {
+			r.limit(min(size, r.size))
+		}
+	}
+	if err != nil {
+		c.fail(err)
+		c.complete = false
+		return
+	}
+	s.r = r
+	defer func() { c.fail(r.close()) }()
+	if r.size > math.MaxInt32 {
+		s.note(FindingUnreadable, "size", -1, base, "%d bytes are more than a segment can hold: no reader opens it", r.size)
+	}
+	if base < c.end {
+		s.note(FindingOrder, "overlap", 0, base, "overlaps the segment before it, which ends at offset %d: a stale history that came back, or a wrong name", c.end)
+	}
+	s.offsets, s.times, s.txns = newOffsetCheck(s), newTimeCheck(s), newTxnCheck(s)
+	s.walk()
+	for _, t := range s.order {
+		t.report(c.verifier, "batches")
+	}
+	s.offsets.finish()
+	s.times.finish()
+	s.txns.finish()
+	c.end = max(c.end, s.next)
+}
+
+func (s *segmentCheck) walk() {
+	for pos := int64(0); pos < s.r.size && s.going(); {
+		b, reason, err := s.r.batch(s.ctx, pos)
+		if err != nil {
+			s.broken(err)
+			return
+		}
+		if reason != "" {
+			to, zero, err := s.r.resync(s.ctx, pos, s.next)
+			if err != nil {
+				s.broken(err)
+				return
+			}
+			s.hole(pos, to, zero, reason)
+			pos = to
+			continue
+		}
+		s.batch(b, pos)
+		pos += int64(b.Size())
+		if s.o.Progress != nil && (pos-s.tick >= 4<<20 || pos == s.r.size) {
+			s.tick = pos
+			s.o.Progress(VerifyProgress{File: s.file, Done: pos, Total: s.r.size})
+		}
+	}
+}
+
+func (s *segmentCheck) broken(err error) {
+	s.complete = false
+	if s.going() {
+		s.fail(fmt.Errorf("verify %s: %w", s.file, err))
+	}
+}
+
+// hole reports bytes that hold no batch.
+func (s *segmentCheck) hole(pos, to int64, zero bool, reason string) {
+	s.complete = false
+	what := fmt.Sprintf("%d bytes are no valid batch (%s)", to-pos, reason)
+	if zero {
+		what = fmt.Sprintf("%d bytes of zeros where a batch should begin", to-pos)
+	}
+	kind, meaning := FindingBatch, "the records in them are lost"
+	switch {
+	case to < s.r.size && s.next < s.trusted:
+		meaning = "whole batches stand behind; below the recovery point this is damage, and the log does not open until it is repaired"
+	case to < s.r.size:
+		meaning = "whole batches stand behind, which an open would save and cut"
+	case s.last && s.next < s.trusted:
+		meaning = fmt.Sprintf("below the recovery point %d this is damage, and the log does not open until it is repaired", s.trusted)
+	case s.last:
+		kind, meaning = FindingTail, "a torn tail, which an open cuts"
+		if s.marks.clean {
+			meaning = "bytes behind a clean stop; a broker appends behind them, or does not start"
+		}
+	case s.next < s.trusted:
+		meaning = "the records in them are lost; below the recovery point this is damage"
+	}
+	s.find(kind, s.file, pos, s.next, "%s; %s", what, meaning)
+}
+
+// batch checks one valid batch against its place and its records against it.
+func (s *segmentCheck) batch(b record.Batch, pos int64) {
+	base, last := b.BaseOffset(), b.LastOffset()
+	// The very first batch may begin below the segment's base, as an old follower could leave it.
+	if last < s.next || s.started && base < s.next {
+		s.note(FindingOrder, "offset", pos, base, "offset %d where %d or more must follow: readers stop here", base, s.next)
+		s.complete = false
+	}
+	s.started = true
+	if last-s.base > math.MaxInt32 {
+		s.note(FindingOrder, "overflow", pos, last, "offset %d is not representable from base %d: indexes cannot name it, the segment must be split", last, s.base)
+	}
+	e := b.LeaderEpoch()
+	if e >= 0 && e < s.epoch {
+		s.note(FindingOrder, "epoch", pos, base, "leader epoch %d behind a batch of epoch %d: a stale history", e, s.epoch)
+	}
+	s.epoch = max(s.epoch, e)
+	s.next = max(s.next, last+1)
+	newest, count := s.records(b, pos)
+	s.epochs.batch(s.folderCheck, b)
+	s.aborts.batch(s, b, pos)
+	s.offsets.batch(pos, base, last, e)
+	s.times.batch(last, b.MaxTimestamp(), newest, count)
+}
+
+// records iterates every record of the batch. newest is their largest timestamp, -1 if none has one; count is how many.
+func (s *segmentCheck) records(b record.Batch, pos int64) (newest int64, count int) {
+	newest = record.NoTimestamp
+	base, last, before := b.BaseOffset(), b.LastOffset(), int64(-1)
+	v2 := b.Magic() >= 2
+	for rec, err := range b.Records(s.decoder) {
+		if err != nil {
+			s.note(FindingRecords, "parse", pos, base, "the CRC is right, but the records of offsets %d to %d cannot be read: %s", base, last, reasonOf(err))
+			return newest, count
+		}
+		count++
+		newest = max(newest, rec.Timestamp)
+		switch {
+		case rec.Offset <= before:
+			s.note(FindingRecords, "ascend", pos, rec.Offset, "record offset %d behind %d in one batch", rec.Offset, before)
+		case v2 && (rec.Offset < base || rec.Offset > last), !v2 && rec.Offset > last:
+			s.note(FindingRecords, "range", pos, rec.Offset, "record offset %d outside of its batch, which spans %d to %d", rec.Offset, base, last)
+		}
+		before = rec.Offset
+		if b.Control() {
+			s.control(b, rec, pos)
+		}
+	}
+	if want := b.MaxTimestamp(); v2 && count > 0 && newest != want {
+		s.note(FindingRecords, "newest", pos, base, "the header says largest timestamp %d, the records say %d: look-ups by time go wrong", want, newest)
+	}
+	return newest, count
+}
+
+func (s *segmentCheck) control(b record.Batch, rec record.Record, pos int64) {
+	t, err := record.ParseControl(rec.Key)
+	if err == nil && (t == record.Abort || t == record.Commit) {
+		_, err = record.ParseMarker(rec)
+	}
+	if err != nil {
+		s.note(FindingRecords, "control", pos, rec.Offset, "a control record that cannot be read: %v", err)
+	}
+}

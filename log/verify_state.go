@@ -1,0 +1,308 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"strings"
+
+	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/internal/epoch"
+	"github.com/partlog/partlog/internal/producerstate"
+	"github.com/partlog/partlog/internal/txnindex"
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
+)
+
+// names judges the files of the folder by their names.
+func (c *folderCheck) names(entries []fs.DirEntry) {
+	for _, e := range entries {
+		name := e.Name()
+		digits, ext, _ := strings.Cut(name, ".")
+		_, notOffset := parseOffset(digits)
+		segmentFile := ext == "log" || ext == "index" || ext == "timeindex" || ext == "txnindex" || ext == "snapshot"
+		switch {
+		case !c.going():
+			return
+		case leftoverMeaning(name) != "":
+			if c.live == nil {
+				c.find(FindingLeftover, c.path(name), -1, -1, "%s", leftoverMeaning(name))
+			}
+		case strings.HasSuffix(name, ".log") && ext != "log" || segmentFile && notOffset != nil:
+			c.find(FindingForeign, c.path(name), -1, -1, "the name has no offset before its first dot: a broker does not start with it")
+		case segmentFile && e.IsDir():
+			c.find(FindingUnreadable, c.path(name), -1, -1, "a directory where a file of the log should be")
+			if ext == "log" {
+				delete(c.files, name)
+			}
+		case ext == "log" && name != segment.FileName(mustOffset(digits), ".log"):
+			c.find(FindingForeign, c.path(name), -1, mustOffset(digits), "not the name a segment of this offset has: %s", segment.FileName(mustOffset(digits), ".log"))
+		case segmentFile && ext != "log" && ext != "snapshot" && !c.has(digits+".log"):
+			if c.live == nil {
+				c.find(FindingLeftover, c.path(name), -1, mustOffset(digits), "an index without its .log; an open removes it")
+			}
+		}
+	}
+}
+
+func mustOffset(digits string) int64 {
+	offset, err := parseOffset(digits)
+	if err != nil {
+		return -1
+	}
+	return offset
+}
+
+func leftoverMeaning(name string) string {
+	switch {
+	case strings.HasSuffix(name, ".deleted"):
+		return "a deleted file whose removal was put off; an open removes it"
+	case strings.HasSuffix(name, ".cleaned"):
+		return "an unfinished rewrite; an open drops it, what it was made from is still there"
+	case strings.HasSuffix(name, ".swap"):
+		return "a finished rewrite that has not taken its place yet; an open puts it there"
+	case strings.HasSuffix(name, ".tmp"):
+		return "the replacement of a small file that was never finished; the file it was for still counts"
+	}
+	return ""
+}
+
+func (c *folderCheck) metadata() {
+	name := c.path(checkpoint.Metadata)
+	_, _, err := checkpoint.ReadTopicID(c.fs, name)
+	if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
+		c.find(FindingMetadata, name, -1, -1, "%s; the topic id is lost, and a broker does not start with this file", lineAnd(format))
+		return
+	}
+	c.fail(err)
+}
+
+// epochCheck compares the leader epoch file with the batches: an entry too many is legal, a missing one is not.
+type epochCheck struct {
+	file   string
+	list   []epoch.Entry
+	ok     bool // the file could be read
+	legacy bool // old formats clear the cache
+	at     int
+	bad    *faults
+	seen   bool // a batch with an epoch
+}
+
+func (e *epochCheck) read(c *folderCheck) {
+	e.file = c.path(checkpoint.LeaderEpochs)
+	list, err := checkpoint.ReadEpochs(c.fs, e.file)
+	if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
+		c.find(FindingEpochs, e.file, -1, -1, "%s; it is rebuilt from the batches here, and a broker takes the whole root offline", lineAnd(format))
+		return
+	}
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	for i := 1; i < len(list); i++ {
+		if list[i].Epoch <= list[i-1].Epoch || list[i].StartOffset < list[i-1].StartOffset {
+			c.find(FindingEpochs, e.file, -1, list[i].StartOffset, "epoch %d from offset %d behind epoch %d from %d: entries must ascend",
+				list[i].Epoch, list[i].StartOffset, list[i-1].Epoch, list[i-1].StartOffset)
+			return
+		}
+	}
+	e.list, e.ok = list, true
+}
+
+func (e *epochCheck) batch(c *folderCheck, b record.Batch) {
+	e.legacy = e.legacy || b.Magic() < 2
+	if b.LeaderEpoch() < 0 {
+		return
+	}
+	e.seen = true
+	base := b.BaseOffset()
+	if !e.ok || len(e.list) == 0 || base < c.logStart {
+		return
+	}
+	for e.at+1 < len(e.list) && e.list[e.at+1].StartOffset <= base {
+		e.at++
+	}
+	switch at := e.list[e.at]; {
+	case at.StartOffset > base:
+		if c.marks.clean && c.live == nil {
+			e.note(base, "the batch at offset %d is of epoch %d, but the file begins with epoch %d from offset %d", base, b.LeaderEpoch(), at.Epoch, at.StartOffset)
+		}
+	case at.Epoch != b.LeaderEpoch():
+		e.note(base, "the batch at offset %d is of epoch %d, by the file it is of %d", base, b.LeaderEpoch(), at.Epoch)
+	}
+}
+
+func (e *epochCheck) note(offset int64, format string, args ...any) {
+	if e.bad != nil {
+		e.bad.more++
+		return
+	}
+	e.bad = &faults{kind: FindingEpochs, file: e.file, position: -1, offset: offset,
+		detail: fmt.Sprintf(format, args...) + "; followers would truncate to a wrong offset"}
+}
+
+func (e *epochCheck) finish(c *folderCheck) {
+	switch {
+	case e.legacy:
+	case e.bad != nil:
+		e.bad.report(c.verifier, "batches")
+	case e.ok && e.seen && len(e.list) == 0:
+		c.find(FindingEpochs, e.file, -1, -1, "the file is missing or empty, but the batches have leader epochs; a broker does not rebuild it after a clean stop")
+	}
+}
+
+// snapshots checks the producer snapshots.
+func (c *folderCheck) snapshots(entries []fs.DirEntry) {
+	for _, f := range entries {
+		digits, ok := strings.CutSuffix(f.Name(), ".snapshot")
+		offset, err := parseOffset(digits)
+		if !ok || err != nil || f.IsDir() || !c.going() {
+			continue
+		}
+		name := c.path(f.Name())
+		producers, err := producerstate.ReadSnapshot(c.fs, name)
+		if corrupt, ok := errors.AsType[*producerstate.CorruptError](err); ok {
+			c.find(FindingSnapshot, name, corrupt.Position, offset, "%s; an older snapshot is used and the log read from there", corrupt.Reason)
+			continue
+		}
+		if errors.Is(err, fs.ErrNotExist) && c.live != nil {
+			continue
+		}
+		c.fail(err)
+		for _, p := range producers {
+			if p.LastOffset >= offset || p.TxnFirstOffset >= offset {
+				c.find(FindingSnapshot, name, -1, offset, "producer %d speaks of offset %d, but the snapshot covers offsets below %d", p.ProducerID, max(p.LastOffset, p.TxnFirstOffset), offset)
+				break
+			}
+		}
+		if offset > c.end && c.complete && c.live == nil && len(c.bases) > 0 {
+			c.find(FindingSnapshot, name, -1, offset, "it speaks of offsets up to %d, but the log ends at %d", offset, c.end)
+		}
+	}
+}
+
+// points compares the root's checkpoints and marker with where the log ends.
+func (c *folderCheck) points() {
+	end := c.end
+	if len(c.bases) == 0 {
+		end = max(end, c.logStart)
+	}
+	meaning := map[string]string{
+		checkpoint.RecoveryPoints: "records that were on the device are gone",
+		checkpoint.LogStarts:      "a broker starts the log over there",
+		checkpoint.HighWatermarks: "committed records are gone",
+		checkpoint.CleanerOffsets: "compaction starts over",
+	}
+	for _, name := range append(pointFiles[:len(pointFiles):len(pointFiles)], checkpoint.CleanerOffsets) {
+		switch offset, ok := c.marks.point(name, c.tp); {
+		case !ok:
+		case offset < 0:
+			c.find(FindingCheckpoint, name, -1, offset, "partition %s stands at offset %d, which no log has", c.tp, offset)
+		case offset > end:
+			c.find(FindingShort, name, -1, end, "partition %s stands at offset %d, but the log ends at %d: %s", c.tp, offset, end, meaning[name])
+		}
+	}
+	rp, ok := c.marks.point(checkpoint.RecoveryPoints, c.tp)
+	if c.marks.clean && ok && rp >= 0 && rp < end {
+		c.find(FindingMarker, checkpoint.CleanMarker, -1, rp, "the root is marked as cleanly stopped, but the recovery point of %s is %d and its log ends at %d: what lies between was written after the stop", c.tp, rp, end)
+	}
+}
+
+// txnCheck checks the index of aborted transactions of one segment, and notes its markers for abortCheck.
+type txnCheck struct {
+	s       *segmentCheck
+	markers map[int64]int64 // producer id by offset of its entry's marker
+	ok      bool
+}
+
+func newTxnCheck(s *segmentCheck) *txnCheck {
+	c := &txnCheck{s: s, markers: map[int64]int64{}}
+	file := segment.FileName(s.base, ".txnindex")
+	if !s.has(file) {
+		c.ok = true
+		return c
+	}
+	name := s.path(file)
+	x := txnindex.New(s.fs, name, s.base)
+	defer func() { s.fail(x.Close()) }()
+	err := x.Check()
+	if corrupt, ok := errors.AsType[*txnindex.CorruptError](err); ok {
+		s.find(FindingTxnIndex, name, corrupt.Position, s.base, "%s; it is rebuilt when the segment is recovered, a broker may not start with it", corrupt.Reason)
+		return c
+	}
+	if err != nil {
+		s.fail(err)
+		return c
+	}
+	if info, err := s.fs.Stat(name); err == nil && info.Size()%txnindex.EntrySize != 0 && s.live == nil {
+		s.find(FindingTxnIndex, name, info.Size()/txnindex.EntrySize*txnindex.EntrySize, s.base, "%d bytes behind the last whole entry of %d", info.Size()%txnindex.EntrySize, txnindex.EntrySize)
+	}
+	for e, err := range x.All() {
+		if err != nil {
+			s.fail(err)
+			return c
+		}
+		c.markers[e.LastOffset] = e.ProducerID
+	}
+	c.ok = true
+	return c
+}
+
+func (c *txnCheck) finish() {
+	if !c.ok || c.s.live != nil {
+		return
+	}
+	name := c.s.path(segment.FileName(c.s.base, ".txnindex"))
+	least := int64(math.MaxInt64)
+	for offset := range c.markers {
+		if offset >= c.s.next {
+			least = min(least, offset)
+		}
+	}
+	if least != math.MaxInt64 {
+		c.s.find(FindingTxnIndex, name, -1, least, "an aborted transaction of producer %d ends at offset %d, but the segment ends at %d", c.markers[least], least, c.s.next)
+	}
+}
+
+// abortCheck follows open transactions through the log: an aborted one with records must be in the index, or
+// read-committed readers are shown its records.
+type abortCheck struct {
+	open map[int64]int64 // first offset with records by producer id
+}
+
+func (a *abortCheck) batch(s *segmentCheck, b record.Batch, pos int64) {
+	if !b.Transactional() {
+		return
+	}
+	id, _, _ := b.Producer()
+	if !b.Control() {
+		if _, ok := a.open[id]; !ok && b.Count() > 0 && len(a.open) < 1<<16 {
+			if a.open == nil {
+				a.open = map[int64]int64{}
+			}
+			a.open[id] = b.BaseOffset()
+		}
+		return
+	}
+	first, ok := a.open[id]
+	if !ok || b.Count() == 0 {
+		return
+	}
+	delete(a.open, id)
+	if !s.txns.ok || s.rebuildable() {
+		return
+	}
+	for rec, err := range b.Records(s.decoder) {
+		if err != nil {
+			return
+		}
+		if t, err := record.ParseControl(rec.Key); err != nil || t != record.Abort {
+			return
+		}
+		if owner, ok := s.txns.markers[rec.Offset]; !ok || owner != id {
+			s.note(FindingTxnIndex, "abort", pos, rec.Offset, "producer %d aborted its transaction from offset %d here, but %s does not say so: read-committed readers are shown its records",
+				id, first, segment.FileName(s.base, ".txnindex"))
+		}
+	}
+}
