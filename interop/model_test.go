@@ -11,6 +11,7 @@ type model struct {
 	bases        []int64  // first offsets of batches, as far as known
 	start        int64    // log start offset
 	durableStart int64    // a kill of Kafka may take the start back to here: its checkpoint is written once a minute
+	onDisk       int64    // the start as the checkpoint has it
 	end          int64
 	maybe        []Record // an append nobody acknowledged: none of it, a prefix or all of it may be there
 }
@@ -33,7 +34,8 @@ func (m *model) endAfter(offset int64) int64 {
 	return m.bases[i-1]
 }
 
-func (m *model) truncate(end int64) {
+// truncate cuts the log; durable says that the checkpoint of the start follows at once.
+func (m *model) truncate(end int64, durable bool) {
 	for len(m.records) > 0 && m.records[len(m.records)-1].Offset >= end {
 		m.records = m.records[:len(m.records)-1]
 	}
@@ -43,6 +45,9 @@ func (m *model) truncate(end int64) {
 	m.end = min(m.end, end)
 	m.start = min(m.start, m.end)
 	m.durableStart = min(m.durableStart, m.end)
+	if durable {
+		m.onDisk = min(m.onDisk, m.end)
+	}
 }
 
 // raise moves the start; durable says that a kill cannot undo it.
@@ -54,7 +59,7 @@ func (m *model) raise(start int64, durable bool) {
 }
 
 func (m *model) settleStart(start int64) {
-	m.start, m.durableStart = start, start
+	m.start, m.durableStart, m.onDisk = start, start, start
 	for len(m.records) > 0 && m.records[0].Offset < start {
 		m.records = m.records[1:]
 	}
@@ -62,6 +67,11 @@ func (m *model) settleStart(start int64) {
 
 // settle takes in what an owner found: the end if an append was under way, the start if it may have been lost.
 func (m *model) settle(start, end int64) error {
+	if m.onDisk > m.end && start == m.onDisk && end == start {
+		// Kafka cut below the start and was killed before the checkpoint followed: all that is left goes, by its rules.
+		*m = model{start: start, durableStart: start, onDisk: start, end: end}
+		return nil
+	}
 	if end != m.end {
 		if end < m.end || end > m.end+int64(len(m.maybe)) {
 			return fmt.Errorf("the log ends at %d, the model at %d with up to %d more", end, m.end, len(m.maybe))

@@ -152,12 +152,12 @@ func (s *swap) step(w owner) {
 		require.NoError(t, err)
 		s.note("truncate to %d, end %d", offset, end)
 		require.Equal(t, s.m.endAfter(offset), end)
-		s.m.truncate(end)
+		s.m.truncate(end, w.name() == "partlog")
 	case "reset":
 		offset := s.m.end + int64(s.r.IntN(3))*1000
 		require.NoError(t, w.reset(offset))
 		s.note("reset to %d", offset)
-		s.m = model{start: offset, end: offset, durableStart: offset}
+		s.m = model{start: offset, end: offset, durableStart: offset, onDisk: min(s.m.onDisk, offset)}
 	case "delete":
 		before := s.m.start + s.r.Int64N(s.m.end-s.m.start+1)
 		require.NoError(t, w.deleteRecords(before))
