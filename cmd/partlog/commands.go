@@ -7,6 +7,7 @@ func commands() []*command {
 		catCommand(),
 		tailCommand(),
 		offsetCommand(),
+		dumpCommand(),
 		// writing
 		appendCommand(),
 		truncateCommand(),

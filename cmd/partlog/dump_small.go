@@ -1,0 +1,77 @@
+package main
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/vfs"
+)
+
+// maxSmallFile bounds what is read of a checkpoint.
+const maxSmallFile = 64 << 20
+
+// small dumps the small files, which Kafka's tool does not know. The lines follow its style.
+func (d *dumper) small(kind string) error {
+	b, err := vfs.ReadFile(d.fs, d.name, maxSmallFile)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case checkpoint.LeaderEpochs:
+		entries, err := checkpoint.ParseEpochs(d.name, b)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			d.entry(map[string]any{"epoch": e.Epoch, "startOffset": e.StartOffset}, "epoch: %d startOffset: %d", e.Epoch, e.StartOffset)
+		}
+	case checkpoint.Metadata:
+		id, err := checkpoint.ParseTopicID(d.name, b)
+		if err != nil {
+			return err
+		}
+		d.entry(map[string]any{"topicId": id.String()}, "topicId: %s", id)
+	case checkpoint.CleanMarker:
+		epoch, clean, err := checkpoint.ReadCleanMarker(d.fs)
+		if err != nil || !clean {
+			return err
+		}
+		v, text := optional(epoch, epoch >= 0)
+		d.entry(map[string]any{"brokerEpoch": v}, "brokerEpoch: %s", text)
+	case checkpoint.MetaProperties:
+		return d.identity(b)
+	default:
+		offsets, err := checkpoint.ParseOffsets(d.name, b)
+		if err != nil {
+			return err
+		}
+		order := slices.SortedFunc(maps.Keys(offsets), func(a, b checkpoint.Partition) int {
+			return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+		})
+		for _, p := range order {
+			d.entry(map[string]any{"topic": p.Topic, "partition": p.Partition, "offset": offsets[p]}, "topic: %s partition: %d offset: %d", p.Topic, p.Partition, offsets[p])
+		}
+	}
+	return nil
+}
+
+func (d *dumper) identity(b []byte) error {
+	id, err := checkpoint.ParseIdentity(d.name, b)
+	if err != nil {
+		return err
+	}
+	v := map[string]any{"version": id.Version, "clusterId": nil, "nodeId": nil, "directoryId": nil}
+	if id.ClusterID != "" {
+		v["clusterId"] = id.ClusterID
+	}
+	if id.NodeID >= 0 {
+		v["nodeId"] = id.NodeID
+	}
+	if !id.DirectoryID.IsZero() {
+		v["directoryId"] = id.DirectoryID.String()
+	}
+	d.entry(v, "version: %d cluster.id: %s node.id: %d directory.id: %s", id.Version, id.ClusterID, id.NodeID, id.DirectoryID)
+	return nil
+}
