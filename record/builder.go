@@ -38,7 +38,8 @@ type Builder struct {
 	out  []byte // the compressed batch
 	batchPlan
 	producer Producer // a copy of the options', or of SetProducer's; none if ID < 0
-	err      error    // why no batch can be made
+	refused  error    // why the options and the producer make no batch
+	misused  error    // why this batch cannot be finished
 	idle     int      // batches in a row that needed little of a large buf
 
 	h    header // of the batch in the making
@@ -52,7 +53,7 @@ type batchPlan struct {
 	level      int
 	last       int64 // last offset that it must have; -1 = that of its last record
 	appendTime int64 // for LogAppendTime; NoTimestamp = now, when it is finished
-	emptyOK    bool  // it may end up without a record
+	rebuilds   bool  // another batch: it may end up without a record, and takes time as it is
 }
 
 // header holds the fields of a magic 2 batch that a Builder knows before its end.
@@ -93,7 +94,7 @@ func (b *Builder) Reset() {
 
 func (b *Builder) start(h header, plan batchPlan) {
 	h.baseTime = NoTimestamp
-	b.h, b.batchPlan, b.next, b.err, b.done = h, plan, -1, nil, false
+	b.h, b.batchPlan, b.next, b.refused, b.misused, b.done = h, plan, -1, nil, nil, false
 	b.shrink()
 	if cap(b.buf) < HeaderSize {
 		b.buf = make([]byte, HeaderSize, 1024)
@@ -120,7 +121,7 @@ func (b *Builder) applyProducer() {
 	if p.Transactional {
 		b.h.attributes |= attrTransactional
 	}
-	b.err = b.checkOptions()
+	b.refused = b.checkOptions()
 }
 
 func (b *Builder) checkOptions() error {
@@ -151,22 +152,56 @@ func (b *Builder) SetProducer(p *Producer) {
 	b.applyProducer()
 }
 
-// SetBaseOffset says which offset the batch starts at; call it before Add. The first record need not have that offset.
-func (b *Builder) SetBaseOffset(off int64) { b.h.base = off }
-
-// SetDeleteHorizon makes timestamps count from a delete horizon in Unix milliseconds, which the batch then carries; call it
-// before Add. A negative one cannot be.
-func (b *Builder) SetDeleteHorizon(ms int64) {
-	if ms < 0 && b.err == nil {
-		b.err = invalidBatch("delete horizon %d is negative", ms)
+// SetBaseOffset says which offset the batch starts at, before the first record, which need not have that offset. A
+// negative one, and a call after Add, are reported by Add and Finish.
+func (b *Builder) SetBaseOffset(off int64) {
+	if off < 0 {
+		b.misuse(invalidBatch("base offset %d is negative", off))
 	}
-	b.h.attributes |= attrDeleteHorizon
-	b.h.baseTime = ms
+	if b.early("SetBaseOffset") {
+		b.h.base = off
+	}
 }
 
-// Rebuild starts a new batch in place of src, which must be of magic 2, with fewer records: same codec at its default level, timestamp
-// type, producer, flags and leader epoch, same base and last offset, whichever records AddAt gives it. A horizon other than
-// NoTimestamp is the batch's delete horizon; otherwise an existing one is kept. With LogAppendTime the time is kept.
+// SetDeleteHorizon makes timestamps count from a delete horizon in Unix milliseconds, which the batch then carries, before
+// the first record. A negative one, and a call after Add, are reported by Add and Finish.
+func (b *Builder) SetDeleteHorizon(ms int64) {
+	if ms < 0 {
+		b.misuse(invalidBatch("delete horizon %d is negative", ms))
+	}
+	if b.early("SetDeleteHorizon") {
+		b.h.attributes |= attrDeleteHorizon
+		b.h.baseTime = ms
+	}
+}
+
+// early says that no record counts from the header yet; a later call is the batch's end.
+func (b *Builder) early(call string) bool {
+	if b.h.count == 0 && !b.done {
+		return true
+	}
+	b.misuse(errors.New("record: " + call + " after Add"))
+	return false
+}
+
+func (b *Builder) misuse(err error) {
+	if b.misused == nil {
+		b.misused = err
+	}
+}
+
+// broken is why the batch in the making cannot be made.
+func (b *Builder) broken() error {
+	if b.misused != nil {
+		return b.misused
+	}
+	return b.refused
+}
+
+// Rebuild starts a new batch in place of src, which must be of magic 2, with fewer records: same codec at its default level,
+// timestamp type, producer, flags and leader epoch, same base and last offset, whichever records AddAt gives it, whatever
+// their timestamps. A horizon other than NoTimestamp is the batch's delete horizon; otherwise an existing one is kept unless
+// it is negative (a producer can set the bit without a horizon). With LogAppendTime the time is kept.
 //
 // If no record is added Finish makes the 61-byte header that stands for an emptied batch: no codec, no horizon, the old
 // largest timestamp.
@@ -183,11 +218,15 @@ func (b *Builder) Rebuild(src Batch, horizon int64) error {
 	b.start(header{
 		base: src.BaseOffset(), leaderEpoch: src.LeaderEpoch(), attributes: src.Attributes() & attrKnown,
 		producerID: id, epoch: epoch, baseSequence: sequence, maxTime: src.MaxTimestamp(),
-	}, batchPlan{codec: src.Codec(), last: src.LastOffset(), appendTime: src.MaxTimestamp(), emptyOK: true})
-	if horizon != NoTimestamp {
+	}, batchPlan{codec: src.Codec(), last: src.LastOffset(), appendTime: src.MaxTimestamp(), rebuilds: true})
+	old, ok := src.DeleteHorizon()
+	switch {
+	case horizon != NoTimestamp:
 		b.SetDeleteHorizon(horizon)
-	} else if old, ok := src.DeleteHorizon(); ok {
+	case ok && old >= 0:
 		b.SetDeleteHorizon(old)
+	default:
+		b.h.attributes &^= attrDeleteHorizon
 	}
 	return nil
 }
@@ -221,13 +260,11 @@ func (b *Builder) now() int64 {
 
 func (b *Builder) add(r *Record) error {
 	switch {
-	case b.err != nil:
-		return b.err
 	case b.done:
 		return errors.New("record: Add to a finished batch")
-	case b.h.base < 0:
-		return invalidBatch("base offset %d is negative", b.h.base)
-	case r.Timestamp < NoTimestamp:
+	case b.misused != nil || b.refused != nil:
+		return b.broken()
+	case r.Timestamp < NoTimestamp && !b.rebuilds:
 		return &InvalidRecordError{Index: int(b.h.count), Reason: "the timestamp is negative", Timestamp: true}
 	case r.Offset < b.nextOffset():
 		return &InvalidRecordError{Index: int(b.h.count), Reason: "the offset does not grow"}
@@ -243,11 +280,9 @@ func (b *Builder) add(r *Record) error {
 		baseTime = r.Timestamp
 	}
 	timeDelta, offsetDelta := r.Timestamp-baseTime, r.Offset-b.h.base
-	body := r.bodySize(timeDelta, offsetDelta)
-	if int64(len(b.buf))+int64(varintSize(body))+body > math.MaxInt32 {
-		return ErrTooLarge
+	if err := b.encode(r, timeDelta, offsetDelta); err != nil {
+		return err
 	}
-	b.buf = r.appendTo(b.buf, body, timeDelta, offsetDelta)
 	b.h.baseTime = baseTime
 	switch {
 	case b.h.attributes&attrLogAppendTime != 0: // Finish sets it
@@ -262,6 +297,22 @@ func (b *Builder) add(r *Record) error {
 	return nil
 }
 
+func (b *Builder) encode(r *Record, timeDelta, offsetDelta int64) error {
+	if len(b.buf) < math.MaxInt32-quickMost {
+		buf, ok := r.appendQuick(b.buf, timeDelta, offsetDelta)
+		if ok {
+			b.buf = buf
+			return nil
+		}
+	}
+	body := r.bodySize(timeDelta, offsetDelta)
+	if int64(len(b.buf))+int64(varintSize(body))+body > math.MaxInt32 {
+		return ErrTooLarge
+	}
+	b.buf = r.appendTo(b.buf, body, timeDelta, offsetDelta)
+	return nil
+}
+
 // Len is the number of bytes encoded so far, header included, before compression.
 func (b *Builder) Len() int { return len(b.buf) }
 
@@ -271,13 +322,13 @@ func (b *Builder) Count() int { return int(b.h.count) }
 // Finish completes the batch, compressing it if the options say so. It is valid until the next Reset or Rebuild. With
 // LogAppendTime its time is now. A batch without a record is ErrEmpty, unless Rebuild started it.
 func (b *Builder) Finish() (Batch, error) {
-	if b.err != nil {
-		return Batch{}, b.err
-	}
 	if b.done {
 		return Batch{}, errors.New("record: Finish of a finished batch")
 	}
-	if b.h.count == 0 && !b.emptyOK {
+	if err := b.broken(); err != nil {
+		return Batch{}, err
+	}
+	if b.h.count == 0 && !b.rebuilds {
 		return Batch{}, ErrEmpty
 	}
 	out, codec, err := b.payload()
@@ -293,7 +344,7 @@ func (b *Builder) Finish() (Batch, error) {
 		b.h.baseTime = NoTimestamp
 	}
 	if b.h.attributes&attrLogAppendTime != 0 {
-		if b.h.maxTime = b.appendTime; b.appendTime == NoTimestamp {
+		if b.h.maxTime = b.appendTime; b.appendTime == NoTimestamp && !b.rebuilds {
 			b.h.maxTime = b.now()
 		}
 	}

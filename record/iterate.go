@@ -82,12 +82,18 @@ func (d *Decoder) reader(b Batch) (reader, error) {
 
 // next parses one record into rec, which then holds views. left must be above 0.
 func (r *reader) next(rec *Record) error {
-	if reason := r.parse(rec); reason != "" {
-		return &CorruptError{Field: fmt.Sprintf("record %d", r.index), Reason: reason}
+	if !r.quick(rec) {
+		if reason := r.parse(rec); reason != "" {
+			return r.unreadable(reason)
+		}
 	}
 	r.left--
 	r.index++
 	return nil
+}
+
+func (r *reader) unreadable(reason string) error {
+	return &CorruptError{Field: fmt.Sprintf("record %d", r.index), Reason: reason}
 }
 
 // parse answers the reason why there is no record, or "".

@@ -97,7 +97,8 @@ func bytesSize(b []byte) int64 {
 	if b == nil {
 		return 1
 	}
-	return int64(varintSize(int64(len(b))) + len(b))
+	n := int64(len(b))
+	return int64(varintSize(n)) + n
 }
 
 func appendBytes(dst, b []byte) []byte {

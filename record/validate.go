@@ -83,9 +83,13 @@ func (d *Decoder) validateBatch(b Batch, o *ValidateOptions) (Validated, error) 
 	rebuild := source != target
 	if rebuild {
 		d.startRebuild(b, o, target)
+	} else if source == None && v.skim(b) {
+		b.setMaxTimestamp(o.TimestampType, v.maxTimestamp())
+		return v.result(b, b.Count()), nil
 	}
 	r, err := d.reader(b)
-	for rec := (Record{}); err == nil && r.left > 0; {
+	var rec Record
+	for err == nil && r.left > 0 {
 		if err = r.next(&rec); err != nil {
 			break
 		}
@@ -189,6 +193,31 @@ type validation struct {
 	appended bool // the batch that is walked says LogAppendTime
 	max      int64
 	errs     *InvalidRecordsError // nil if there are none
+}
+
+// skim judges a plain batch of nothing but ordinary records, all sound: timestamps within the bounds, keys where they must
+// be. False says nothing, and nothing is changed: the records have to be walked one by one.
+func (v *validation) skim(b Batch) bool {
+	o := &v.o
+	if v.appended {
+		return false
+	}
+	least, most := int64(0), int64(math.MaxInt64)
+	if o.TimestampType != LogAppendTime {
+		if o.TimestampBefore >= 0 {
+			least = max(0, o.Now-o.TimestampBefore)
+		}
+		if o.TimestampAfter >= 0 {
+			most = addSaturating(o.Now, o.TimestampAfter)
+		}
+	}
+	first, last, keys, ok := skim(b.b[HeaderSize:], b.Count())
+	base := b.BaseTimestamp()
+	if !ok || base < 0 || base > math.MaxInt64-1<<40 || o.Compacted && !keys || base+first < least || base+last > most {
+		return false
+	}
+	v.max = base + last
+	return true
 }
 
 // check judges one record; a reason says that something is wrong with it already.

@@ -1,0 +1,160 @@
+package record
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// agree holds the quick ways to the full parser on the bytes of a batch that claims to hold count records.
+func agree(t require.TestingT, p []byte, count int) {
+	full, quick := reader{d: NewDecoder(Limits{}), p: p, base: 7, baseTime: 1000, left: count}, reader{}
+	least, most, keys := int64(math.MaxInt64), int64(math.MinInt64), true
+	sound := true
+	for ; full.left > 0; full.left-- {
+		quick = full
+		var want, got Record
+		accepted := quick.quick(&got)
+		reason := full.parse(&want)
+		if accepted {
+			require.Empty(t, reason, "the quick way took what the parser refuses")
+			require.Equal(t, want, got)
+			require.Equal(t, want.Key == nil, got.Key == nil)
+			require.Equal(t, want.Value == nil, got.Value == nil)
+			require.Equal(t, len(full.p), len(quick.p))
+		}
+		if sound = sound && reason == ""; !sound {
+			break
+		}
+		least, most, keys = min(least, want.Timestamp-1000), max(most, want.Timestamp-1000), keys && want.Key != nil
+	}
+	gotLeast, gotMost, gotKeys, ok := skim(p, count)
+	if ok && count > 0 {
+		require.True(t, sound, "skimming took what the parser refuses")
+		require.Equal(t, []any{least, most, keys}, []any{gotLeast, gotMost, gotKeys})
+	}
+}
+
+// edges are lengths around which an encoded number gets another byte.
+var edges = []int{0, 1, 2, 5, 6, 7, 62, 63, 64, 65, 100, 8189, 8190, 8191, 8192, 8193}
+
+func drawBytes(t *rapid.T, name string) []byte {
+	n := rapid.SampledFrom(append([]int{-1}, edges...)).Draw(t, name)
+	if n < 0 {
+		return nil
+	}
+	return make([]byte, n)
+}
+
+func TestQuickWaysAgreeWithTheFullOnes(t *testing.T) {
+	deltas := []int64{0, 1, -1, 63, 64, -64, -65, 8191, 8192, -8192, -8193, 1 << 20, 1<<34 - 1, 1 << 34, -1 << 34, 1 << 40, math.MaxInt64, math.MinInt64}
+	offsets := []int64{0, 1, 63, 64, 8191, 8192, 1 << 20, math.MaxInt32}
+	rapid.Check(t, func(t *rapid.T) {
+		count := rapid.IntRange(1, 4).Draw(t, "records")
+		var p []byte
+		for range count {
+			r := Record{Key: drawBytes(t, "key"), Value: drawBytes(t, "value")}
+			if rapid.IntRange(0, 9).Draw(t, "headers") == 0 {
+				r.Headers = []Header{{Key: "h", Value: drawBytes(t, "header")}}
+			}
+			time, offset := rapid.SampledFrom(deltas).Draw(t, "time"), rapid.SampledFrom(offsets).Draw(t, "offset")
+			want := r.appendTo(p[:len(p):len(p)], r.bodySize(time, offset), time, offset)
+			if got, ok := r.appendQuick(p[:len(p):len(p)], time, offset); ok {
+				require.Equal(t, want, got)
+			}
+			p = want
+		}
+		agree(t, p, count)
+		for range rapid.IntRange(0, 3).Draw(t, "damages") {
+			at := rapid.IntRange(0, len(p)-1).Draw(t, "at")
+			p[at] = rapid.SampledFrom([]byte{0, 1, 2, 3, 0x7e, 0x7f, 0x80, 0x81, 0xff}).Draw(t, "byte")
+		}
+		p = p[:len(p)-min(len(p)-1, rapid.IntRange(0, 3).Draw(t, "cut"))]
+		agree(t, p, count)
+		agree(t, p, count+1)
+	})
+}
+
+// The records that most logs are made of do take the quick ways: without this the tests above could pass idly.
+func TestOrdinaryRecordsTakeTheQuickWays(t *testing.T) {
+	r := Record{Key: make([]byte, 16), Value: make([]byte, 100)}
+	p, ok := r.appendQuick(nil, 70, 90)
+	require.True(t, ok)
+	var got Record
+	in := reader{p: p, left: 1}
+	require.True(t, in.quick(&got))
+	require.Equal(t, Record{Offset: 90, Timestamp: 70, Key: r.Key, Value: r.Value}, got)
+	least, most, keys, ok := skim(append(p, p...), 2)
+	require.Equal(t, []any{int64(70), int64(70), true, true}, []any{least, most, keys, ok})
+
+	b := buildAll(t, BuilderOptions{}, 0, keyedLong(now, now+5)...)
+	o := topic()
+	v := validation{o: o}
+	require.True(t, v.skim(b))
+	require.Equal(t, now+5, v.max)
+}
+
+func keyedLong(times ...int64) (all []Record) {
+	for i, ms := range times {
+		all = append(all, Record{Offset: int64(i), Timestamp: ms, Key: []byte("a key"), Value: []byte("a value")})
+	}
+	return all
+}
+
+// What skimming lets pass the slow walk lets pass with the same result, at the edges of the time bounds and beyond.
+func TestSkimmingKeepsTheRulesOfTheTopic(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		times  []int64
+		change func(o *ValidateOptions)
+	}{
+		{"within", []int64{now, now + 1}, func(*ValidateOptions) {}},
+		{"at the bounds", []int64{now - 10, now + 10}, func(o *ValidateOptions) { o.TimestampBefore, o.TimestampAfter = 10, 10 }},
+		{"too old", []int64{now, now - 11}, func(o *ValidateOptions) { o.TimestampBefore, o.TimestampAfter = 10, 10 }},
+		{"too new", []int64{now, now + 11}, func(o *ValidateOptions) { o.TimestampBefore, o.TimestampAfter = 10, 10 }},
+		{"no time", []int64{NoTimestamp, now}, func(*ValidateOptions) {}},
+		{"1970", []int64{0, 1}, func(o *ValidateOptions) { o.TimestampBefore = math.MaxInt64 }},
+		{"the end of time", []int64{math.MaxInt64 - 1}, func(*ValidateOptions) {}},
+		{"LogAppendTime", []int64{5, 6}, func(o *ValidateOptions) { o.TimestampType = LogAppendTime }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := topic()
+			o.Now, o.TimestampBefore, o.TimestampAfter = now, -1, -1
+			c.change(&o)
+			b := buildAll(t, BuilderOptions{}, 0, keyedLong(c.times...)...)
+			skimmed := validation{o: o, max: NoTimestamp}
+			walked := validation{o: o, max: NoTimestamp}
+			ok := skimmed.skim(b)
+			for i, r := range collect(t, b) {
+				walked.check(i, &r, "")
+			}
+			require.True(t, !ok || walked.errs == nil, "skimmed over a record that is refused")
+			if ok {
+				require.Equal(t, walked.max, skimmed.max)
+			}
+		})
+	}
+	t.Run("a null key in a compacted topic", func(t *testing.T) {
+		o := topic()
+		o.Compacted = true
+		v := validation{o: o}
+		require.False(t, v.skim(buildAll(t, BuilderOptions{}, 0, Record{Timestamp: now, Value: []byte("a long value")})))
+	})
+}
+
+func FuzzQuickWaysAgree(f *testing.F) {
+	for _, sample := range [][]byte{sampleA, sampleB, sampleC, sampleE} {
+		f.Add(sample[HeaderSize:], 1)
+	}
+	long := Record{Key: make([]byte, 16), Value: make([]byte, 100)}
+	p, _ := long.appendQuick(nil, 0, 0)
+	p, _ = long.appendQuick(p, 300000, 100)
+	f.Add(p, 2)
+	f.Fuzz(func(t *testing.T, p []byte, count int) {
+		if count >= 0 && count < 1000 {
+			agree(t, p, count)
+		}
+	})
+}
