@@ -53,8 +53,8 @@ func New(entries []Entry, store Store) (*Cache, error) {
 		if e.Epoch < 0 || e.StartOffset < 0 {
 			return nil, fmt.Errorf("%w: epoch %d at offset %d", ErrInvalid, e.Epoch, e.StartOffset)
 		}
-		if next, needed := assigned(list, e); needed {
-			list = next
+		if needed(list, e) {
+			list = append(list[:kept(list, e)], e) // the list is not shared yet
 		}
 	}
 	c.entries.Store(&list)
@@ -260,12 +260,18 @@ func assigned(list []Entry, e Entry) ([]Entry, bool) {
 	if !needed(list, e) {
 		return list, false
 	}
+	n := kept(list, e)
+	next := make([]Entry, 0, n+1)
+	return append(append(next, list[:n]...), e), true
+}
+
+// kept is how many entries from the start e does not contradict.
+func kept(list []Entry, e Entry) int {
 	n := len(list)
 	for n > 0 && (list[n-1].Epoch >= e.Epoch || list[n-1].StartOffset >= e.StartOffset) {
 		n--
 	}
-	next := make([]Entry, 0, n+1)
-	return append(append(next, list[:n]...), e), true
+	return n
 }
 
 // atLeast, above: index of the first entry with an epoch >= or > the given one.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -437,4 +438,18 @@ func TestAgainstANaiveModel(t *testing.T) {
 			},
 		})
 	})
+}
+
+// A file of the largest size that is read has more than a million lines: taking them in must not be quadratic.
+func TestAMillionEpochsAreTakenInAtOnce(t *testing.T) {
+	lines := make([]Entry, 1<<20)
+	for i := range lines {
+		lines[i] = Entry{Epoch: int32(i), StartOffset: int64(i)}
+	}
+	began := time.Now()
+	c, err := New(lines, nil)
+	require.NoError(t, err)
+	require.Equal(t, len(lines), c.Len())
+	require.False(t, c.Dirty())
+	require.Less(t, time.Since(began), 10*time.Second)
 }
