@@ -42,7 +42,7 @@ func (x *Index) openFile(create bool) error {
 	if err := x.release(); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	x.file, x.write = f, true
+	x.file, x.write, x.unsynced = f, true, true
 	return nil
 }
 
@@ -181,6 +181,7 @@ func (x *Index) cut(size int64) error {
 	if n, err := x.file.Size(); err != nil || n == size {
 		return err
 	}
+	x.unsynced = true
 	if err := x.file.Truncate(size); err != nil {
 		return err
 	}
@@ -194,7 +195,11 @@ func (x *Index) release() error {
 	}
 	f := x.file
 	x.file, x.write, x.known = nil, false, false
-	return f.Close()
+	err := f.Close()
+	if err != nil && x.unsynced && x.syncErr == nil {
+		x.syncErr = err
+	}
+	return err
 }
 
 // readFull fills b; a file that is shorter than it was is io.ErrUnexpectedEOF.

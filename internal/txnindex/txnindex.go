@@ -97,6 +97,9 @@ type Index struct {
 	size   int64    // whole entries, in bytes
 	last   int64    // LastOffset of the last entry; -1 none
 	closed bool
+
+	unsynced bool  // the file was changed since the last Sync, perhaps by whoever had it before it was opened for writing
+	syncErr  error // the first failure of a Sync, or of a Release of unsynced bytes; until Reset writes them anew
 }
 
 // New makes the index of the segment that begins at base; name is the path of its file, which need not exist.
@@ -118,6 +121,7 @@ func (x *Index) Append(e Entry) error {
 	}
 	var b [EntrySize]byte
 	e.Put(b[:])
+	x.unsynced = true
 	n, err := x.file.WriteAt(b[:], x.size)
 	if err == nil && n < EntrySize {
 		err = io.ErrShortWrite
@@ -225,24 +229,43 @@ func (x *Index) Truncate(offset int64) error {
 	return x.cut(cut)
 }
 
-// Reset drops all entries and keeps an existing file, empty. It works on a corrupt index.
+// Reset drops all entries and keeps an existing file, empty. It works on a corrupt index, and after a failed Sync.
 func (x *Index) Reset() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err := x.openFile(false); err != nil || x.file == nil {
+	if err := x.openFile(false); err != nil {
 		return err
 	}
-	return x.cut(0)
+	if x.file != nil {
+		if err := x.cut(0); err != nil {
+			return err
+		}
+	}
+	x.syncErr = nil
+	return nil
 }
 
-// Sync makes the entries durable; nothing happens without a file.
+// Sync makes the entries durable, also those written before a Release; nothing happens if there are none. Once it failed
+// it fails for ever with that error, because what the device holds is unknown: Reset and append them anew.
 func (x *Index) Sync() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.file == nil || !x.write {
-		return x.ended() // not written through this Index since it was opened
+	if err := x.ended(); err != nil || x.syncErr != nil {
+		return errors.Join(err, x.syncErr)
 	}
-	return x.file.Sync()
+	if !x.unsynced {
+		return nil
+	}
+	if err := x.openFile(false); err != nil {
+		return err
+	}
+	if x.file != nil {
+		if x.syncErr = x.file.Sync(); x.syncErr != nil {
+			return x.syncErr
+		}
+	}
+	x.unsynced = false
+	return nil
 }
 
 // Rename gives the file another name in the tree, if there is one, and follows it.
@@ -285,8 +308,9 @@ func (x *Index) Remove() error {
 	err := x.release()
 	x.size, x.last, x.known = 0, -1, false
 	if e := x.fsys.Remove(x.name); e != nil && !errors.Is(e, fs.ErrNotExist) {
-		err = errors.Join(err, e)
+		return errors.Join(err, e)
 	}
+	x.unsynced, x.syncErr = false, nil
 	return err
 }
 
