@@ -7,6 +7,7 @@ func commands() []*command {
 		catCommand(),
 		tailCommand(),
 		offsetCommand(),
+		infoCommand(),
 		dumpCommand(),
 		// writing
 		appendCommand(),
