@@ -176,6 +176,9 @@ func (a *appender) put(ctx context.Context, recs []record.Record, numbers []int)
 	if len(recs) == 0 {
 		return nil
 	}
+	if err := a.begin(); err != nil {
+		return err
+	}
 	res, err := a.appendBatch(ctx, recs)
 	var bad *record.InvalidRecordError
 	switch {
@@ -199,21 +202,28 @@ func (a *appender) put(ctx context.Context, recs []record.Record, numbers []int)
 	return fmt.Errorf("line %d: %w", numbers[0], reasonOf(err, bad))
 }
 
+// begin tells the log of --leader-epoch, before the first batch.
+func (a *appender) begin() error {
+	if a.o.epoch == nil || a.began {
+		return nil
+	}
+	a.began = true
+	err := a.w.AssignEpoch(*a.o.epoch)
+	if errors.Is(err, log.ErrFenced) {
+		return worded(err, "leader epoch %d is below the log's own, %d", *a.o.epoch, a.w.Offsets().LeaderEpoch)
+	}
+	return err
+}
+
 // reasonOf drops the index within the batch, which means nothing to whoever wrote the lines.
 func reasonOf(err error, bad *record.InvalidRecordError) error {
 	if bad == nil {
-		return err
+		return worded(err, "%s", sentence(err))
 	}
-	return errors.New(bad.Reason)
+	return worded(err, "%s", bad.Reason)
 }
 
 func (a *appender) appendBatch(ctx context.Context, recs []record.Record) (log.Appended, error) {
-	if a.o.epoch != nil && !a.began {
-		if err := a.w.AssignEpoch(*a.o.epoch); err != nil {
-			return log.Appended{}, err
-		}
-		a.began = true
-	}
 	a.builder.Reset()
 	for i := range recs {
 		recs[i].Offset = int64(i)

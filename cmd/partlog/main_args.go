@@ -23,7 +23,7 @@ func parse(fl *flag.FlagSet, args []string) (rest []string, err error) {
 				rest, args = append(rest, number), left
 				continue
 			}
-			return nil, &usageError{err.Error()}
+			return nil, usagef("%s", strings.Replace(err.Error(), " for flag -", " for flag --", 1))
 		}
 		if n := len(args) - len(left); n > 0 && args[n-1] == "--" {
 			return append(rest, left...), nil

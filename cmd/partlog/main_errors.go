@@ -32,6 +32,19 @@ func (e *usageError) Error() string { return e.reason }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
+// wordedError says in the words of this command what cause means, which errors.Is still finds.
+type wordedError struct {
+	text  string
+	cause error
+}
+
+func (e *wordedError) Error() string { return e.text }
+func (e *wordedError) Unwrap() error { return e.cause }
+
+func worded(cause error, format string, args ...any) error {
+	return &wordedError{fmt.Sprintf(format, args...), cause}
+}
+
 // report prints an error as one sentence and gives its exit code.
 func report(ctx context.Context, e *env, c *command, err error) int {
 	var ended *exit

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/partlog/partlog/internal/checkpoint"
@@ -23,7 +22,7 @@ lock and changes nothing. If there is no such record it says so and exits with 1
 
   --time T          the first record whose timestamp is at or after T, as Kafka's ListOffsets finds it
   --earliest        the log start offset
-  --latest          the log end offset: where the next record will go
+  --latest          the log end offset: where the next record will go (Kafka's --time -1; -2 is --earliest, -3 the next)
   --max-timestamp   the first record with the largest timestamp
 
   partlog offset orders-0 --time 2026-01-31T12:00:00Z
@@ -78,8 +77,18 @@ func (q *offsetQuery) check() error {
 	if asked != 1 {
 		return usagef("want one of --time, --earliest, --latest and --max-timestamp")
 	}
-	if q.time.set && q.time.ms < 0 {
-		return usagef("--time must not be before 1970; --earliest and --latest ask for the ends of the log")
+	if !q.time.set || q.time.ms >= 0 {
+		return nil
+	}
+	switch q.time.ms { // the numbers Kafka has for these
+	case -1:
+		q.latest = true
+	case -2:
+		q.earliest = true
+	case -3:
+		q.max = true
+	default:
+		return usagef("--time must not be before 1970")
 	}
 	return nil
 }
@@ -124,10 +133,10 @@ func earliest(ctx context.Context, dir string, r *log.Reader) (log.At, error) {
 	return at, nil
 }
 
-// latest is the log end, with the epoch the next record will have at least.
+// latest is the log end, with the latest leader epoch that has records.
 func latest(ctx context.Context, dir string, r *log.Reader) (log.At, error) {
 	at := log.At{Offset: r.Offsets().LogEnd, Timestamp: record.NoTimestamp, LeaderEpoch: record.NoEpoch}
-	if epoch, err := checkpointEpoch(dir, math.MaxInt64); err == nil {
+	if epoch, err := checkpointEpoch(dir, at.Offset-1); err == nil { // one that begins at the end is forgotten when a log is opened
 		at.LeaderEpoch = epoch
 	}
 	if at.Offset == r.Offsets().LogStart {

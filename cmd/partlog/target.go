@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -33,10 +32,10 @@ func lookAt(dir string) (*target, error) {
 	}
 	info, err := os.Stat(abs)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s does not exist: %w", dir, fs.ErrNotExist)
+		return nil, worded(fs.ErrNotExist, "%s does not exist", dir)
 	}
 	if err == nil && !info.IsDir() {
-		return nil, fmt.Errorf("%s is a file: name the partition folder or log root that holds it: %w", dir, log.ErrNotLog)
+		return nil, worded(log.ErrNotLog, "%s is a file; name the partition folder or log root that holds it", dir)
 	}
 	fsys, err := vfs.OSReadOnly(abs)
 	if err != nil {
@@ -55,7 +54,7 @@ func lookAt(dir string) (*target, error) {
 		return t, err
 	}
 	if nameErr != nil {
-		return nil, fmt.Errorf("%s holds segments, but its name is no partition's: %w", dir, nameErr)
+		return nil, worded(nameErr, "%s holds segments, but its name is no partition's: %s", dir, sentence(nameErr))
 	}
 	return inRoot(abs, false)
 }
@@ -114,7 +113,7 @@ func locate(dir string) (*target, error) {
 	t, err := lookAt(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
 		if err == nil && t.isRoot && len(t.partitions) == 0 {
-			return nil, fmt.Errorf("%s holds no partition folder; name the one to create, as %s", dir, filepath.Join(dir, "orders-0"))
+			return nil, worded(log.ErrNotLog, "%s holds no partition folder; name the one to create, as %s", dir, filepath.Join(dir, "orders-0"))
 		}
 		return t, err
 	}
@@ -127,7 +126,7 @@ func locate(dir string) (*target, error) {
 		err = tp.Validate()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s does not exist, and cannot be created as a partition folder: %w", dir, err)
+		return nil, worded(err, "%s does not exist, and cannot be created as a partition folder: %s", dir, sentence(err))
 	}
 	return inRoot(abs, true)
 }
@@ -138,13 +137,13 @@ func (t *target) one() (log.TopicPartition, error) {
 	case 1:
 		return t.partitions[0], nil
 	case 0:
-		return log.TopicPartition{}, fmt.Errorf("%s holds no partition folder: %w", t.root, log.ErrNotLog)
+		return log.TopicPartition{}, worded(log.ErrNotLog, "%s holds no partition folder", t.root)
 	}
 	names := make([]string, len(t.partitions))
 	for i, tp := range t.partitions {
 		names[i] = tp.String()
 	}
-	return log.TopicPartition{}, fmt.Errorf("%s holds %d partitions; name one of them: %s", t.root, len(names), strings.Join(names, ", "))
+	return log.TopicPartition{}, worded(log.ErrNotLog, "%s holds %d partitions; name one of them: %s", t.root, len(names), strings.Join(names, ", "))
 }
 
 // openReader reads the partition that dir names, or the only one of the root that dir names.

@@ -64,18 +64,7 @@ func announce(e *env, l *log.Log) {
 	}
 }
 
-// lockedRoot says who has a root.
-type lockedRoot struct {
-	root, holder string
-	cause        error
-}
-
-func (e *lockedRoot) Error() string {
-	return fmt.Sprintf("%s is in use by %s; stop it first (reading commands take no lock)", e.root, e.holder)
-}
-
-func (e *lockedRoot) Unwrap() error { return e.cause }
-
+// inUse says who has a root.
 func inUse(root string, err error) error {
 	var locked *vfs.LockedError
 	if !errors.As(err, &locked) {
@@ -85,5 +74,5 @@ func inUse(root string, err error) error {
 	if holder == "" {
 		holder = "another process"
 	}
-	return &lockedRoot{root: root, holder: holder, cause: err}
+	return worded(err, "%s is in use by %s; stop it first (reading commands take no lock)", root, holder)
 }
