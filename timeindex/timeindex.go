@@ -335,5 +335,6 @@ func (x *Index) decode(b []byte) Entry {
 func timestampKey(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
 func offsetKey(b []byte) int64    { return int64(int32(binary.BigEndian.Uint32(b[8:]))) }
 
-// blank is Kafka's rule: an entry of the base offset in a slot above 0 is padding.
-func blank(b []byte) bool { return offsetKey(b) == 0 }
+// blank is a slot of zeros: above slot 0 no entry has timestamp zero, as timestamps grow. (The offset alone does not tell:
+// a larger timestamp at the base offset may follow.)
+func blank(b []byte) bool { return timestampKey(b) == 0 && offsetKey(b) == 0 }

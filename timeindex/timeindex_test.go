@@ -207,6 +207,8 @@ func TestDamageIsFoundByCheckAndNeverStopsAnOpen(t *testing.T) {
 		{"good", bytesOf(base, good...), 350, -2, false},
 		{"empty", nil, 0, -2, false},
 		{"equal offsets", bytesOf(base, Entry{5, 105}, Entry{6, 105}), 2, -2, false},
+		{"equal offsets at the base", bytesOf(base, Entry{5, base}, Entry{6, base}), 2, -2, false},
+		{"equal offsets at the base, pre-sized", append(bytesOf(base, Entry{5, base}, Entry{6, base}), zero...), 2, 2, true},
 		{"timestamp zero at the base", bytesOf(base, Entry{0, base}), 1, -2, false},
 		{"last offset below base", append(bytesOf(base, good...), 0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xf0), 351, 350, false},
 		{"last timestamp below first", bytesOf(base, Entry{50, 101}, Entry{60, 102}, Entry{40, 103}), 3, 2, false},
