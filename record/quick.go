@@ -145,7 +145,7 @@ func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 			k, keys = 0, false
 		}
 		i += k >> 1
-		if k >= 1<<14 || i+2 > len(b) {
+		if i+2 > len(b) { // a length of more than two bytes is beyond the end
 			return 0, 0, false, false
 		}
 		v := int(b[i])
@@ -160,7 +160,7 @@ func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 			v = 0
 		}
 		i += v >> 1
-		if v >= 1<<14 || i+1 != len(b) || b[i] != 0 {
+		if i+1 != len(b) || b[i] != 0 {
 			return 0, 0, false, false
 		}
 		delta := int64(t>>1) ^ -int64(t&1)
