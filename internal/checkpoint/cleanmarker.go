@@ -35,13 +35,18 @@ func parseCleanMarker(b []byte) int64 {
 }
 
 // WriteCleanMarker leaves the marker, durably. It must be the very last write of a root in which everything else is
-// synced. brokerEpoch is -1 outside a cluster.
+// synced. brokerEpoch is -1 outside a cluster. After an error no marker is left, as far as the disk lets it be removed:
+// even an empty one would count.
 func WriteCleanMarker(fsys vfs.FS, brokerEpoch int64) error {
 	b := append([]byte(`{"version":0,"brokerEpoch":`), strconv.FormatInt(brokerEpoch, 10)...)
-	if err := writeSynced(fsys, CleanMarker, append(b, '}')); err != nil {
-		return err
+	err := writeSynced(fsys, CleanMarker, append(b, '}'))
+	if err == nil {
+		err = fsys.SyncDir(".")
 	}
-	return fsys.SyncDir(".")
+	if err != nil {
+		_ = fsys.Remove(CleanMarker) // the first error counts
+	}
+	return err
 }
 
 // RemoveCleanMarker takes the marker away, durably; it must be done before a log of the root is touched. No marker is no

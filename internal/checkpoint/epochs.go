@@ -28,12 +28,12 @@ func WriteEpochs(fsys vfs.FS, name string, entries []epoch.Entry) error {
 func ParseEpochs(file string, b []byte) ([]epoch.Entry, error) {
 	var out []epoch.Entry
 	err := table(file, b, 2, func(f [][]byte) string {
-		e, err := strconv.ParseInt(string(short(f[0])), 10, 32)
-		if err != nil || e < 0 {
+		e, ok := number(f[0], 32)
+		if !ok || e < 0 {
 			return fmt.Sprintf("%q is not a leader epoch", short(f[0]))
 		}
-		start, err := strconv.ParseInt(string(short(f[1])), 10, 64)
-		if err != nil || start < 0 {
+		start, ok := number(f[1], 64)
+		if !ok || start < 0 {
 			return fmt.Sprintf("%q is not a start offset", short(f[1]))
 		}
 		out = append(out, epoch.Entry{Epoch: int32(e), StartOffset: start})

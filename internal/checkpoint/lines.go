@@ -17,8 +17,8 @@ func table(file string, b []byte, fields int, entry func(f [][]byte) (reason str
 	if !ok {
 		return nil
 	}
-	switch version, err := strconv.ParseInt(string(short(line)), 10, 32); {
-	case err != nil:
+	switch version, ok := number(line, 32); {
+	case !ok:
 		return bad("%q is not a version number", short(line))
 	case version != 0:
 		return bad("version %d is not known, only 0", version)
@@ -26,8 +26,8 @@ func table(file string, b []byte, fields int, entry func(f [][]byte) (reason str
 	if line, ok = lines.next(); !ok {
 		return nil
 	}
-	want, err := strconv.ParseInt(string(short(line)), 10, 32)
-	if err != nil {
+	want, ok := number(line, 32)
+	if !ok {
 		return bad("%q is not a number of entries", short(line))
 	}
 	found := int64(0)
@@ -83,6 +83,15 @@ func split(line []byte, parts [][]byte, limit int) [][]byte {
 		line = bytes.TrimLeft(line[end:], " \t\v\f\r")
 	}
 	return parts
+}
+
+// number reads a decimal number. One too long to be shown in a message is none: it could only be padded with zeros.
+func number(b []byte, bits int) (n int64, ok bool) {
+	if len(b) > len(short(b)) {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(b), 10, bits)
+	return n, err == nil
 }
 
 // short keeps messages about hostile files short.

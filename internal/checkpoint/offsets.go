@@ -49,12 +49,12 @@ func ParseOffsets(file string, b []byte) (map[Partition]int64, error) {
 		if len(f[0]) == 0 {
 			return "no topic before the partition"
 		}
-		partition, err := strconv.ParseInt(string(short(f[1])), 10, 32)
-		if err != nil {
+		partition, ok := number(f[1], 32)
+		if !ok {
 			return fmt.Sprintf("%q is not a partition", short(f[1]))
 		}
-		offset, err := strconv.ParseInt(string(short(f[2])), 10, 64)
-		if err != nil {
+		offset, ok := number(f[2], 64)
+		if !ok {
 			return fmt.Sprintf("%q is not an offset", short(f[2]))
 		}
 		out[Partition{string(f[0]), int32(partition)}] = offset
