@@ -30,7 +30,7 @@ func readLines(ctx context.Context, in io.Reader) <-chan inputLine {
 		defer close(ch)
 		r := bufio.NewReaderSize(in, 256<<10)
 		for number := 1; ; number++ {
-			line, err := readLine(r)
+			line, err := readLine(r, maxLine)
 			if errors.Is(err, io.EOF) && len(line) == 0 {
 				return
 			}
@@ -56,8 +56,8 @@ func readLines(ctx context.Context, in io.Reader) <-chan inputLine {
 	return ch
 }
 
-// readLine gives one line with its end; the last one comes with io.EOF.
-func readLine(r *bufio.Reader) ([]byte, error) {
+// readLine gives one line with its end; the last one comes with io.EOF. The line is valid until the next call.
+func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		return line, err
@@ -66,8 +66,8 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	for errors.Is(err, bufio.ErrBufferFull) {
 		line, err = r.ReadSlice('\n')
 		long = append(long, line...)
-		if len(long) > maxLine {
-			return nil, fmt.Errorf("it is longer than %d bytes", maxLine)
+		if len(long) > limit {
+			return nil, fmt.Errorf("it is longer than %d bytes", limit)
 		}
 	}
 	return long, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -21,6 +22,7 @@ import (
 )
 
 func TestWhatAppendTakesCatGivesBack(t *testing.T) {
+	t.Parallel()
 	base := t.TempDir()
 	runs := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -50,6 +52,7 @@ func TestWhatAppendTakesCatGivesBack(t *testing.T) {
 }
 
 func TestGoldenFoldersCopyThroughAppendLineByLine(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"big-records", "headers-nulls", "time-disorder", "no-timestamps", "codec-mixed"} {
 		t.Run(name, func(t *testing.T) {
 			lines := do(t, "cat", golden.Copy(t, name))
@@ -217,6 +220,15 @@ func TestAFolderThatIsSpelledOddlyIsReadAndNotWritten(t *testing.T) {
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "rename the folder first")
 	require.NoDirExists(t, filepath.Join(root, "headers-nulls-0"))
+}
+
+func TestALineIsBoundedBeforeItIsKept(t *testing.T) {
+	r := bufio.NewReaderSize(strings.NewReader(strings.Repeat("x", 50)+"\n"+strings.Repeat("y", 5000)+"\nz"), 16)
+	line, err := readLine(r, 100)
+	require.NoError(t, err)
+	require.Len(t, line, 51)
+	_, err = readLine(r, 100)
+	require.ErrorContains(t, err, "longer than 100 bytes")
 }
 
 // slowInput gives one piece and then waits.

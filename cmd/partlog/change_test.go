@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,6 +95,21 @@ func TestAChangeRecoversAKilledLogFirstAndSaysSo(t *testing.T) {
 	require.Contains(t, r.err, "warning: ")
 	want := golden.MustRecords(t, "killed-torn-body")
 	require.Len(t, do(t, "cat", root), len(want))
+}
+
+func TestAnInterruptedCallLeavesTheRecordsAndALogThatOpens(t *testing.T) {
+	for _, args := range []string{"cat DIR", "tail DIR", "tail -f DIR", "append DIR", "truncate DIR 5", "restart-at DIR 5", "delete-records DIR 5", "roll DIR", "offset DIR --time 0"} {
+		root := golden.Copy(t, "codec-mixed")
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		var out, errs bytes.Buffer
+		code := run(ctx, &env{in: strings.NewReader("{}\n"), out: &out, err: &errs}, strings.Fields(strings.ReplaceAll(args, "DIR", root)))
+		require.Equal(t, exitInterrupted, code, "%s: %s", args, &errs)
+		require.Empty(t, out.String(), args)
+		require.Len(t, do(t, "cat", root), 291, args)
+		require.NoFileExists(t, filepath.Join(root, ".lock"), args)
+		require.Equal(t, exitOK, runIn(t, "roll", root).code, args)
+	}
 }
 
 func TestALockedRootIsReadAndNotWritten(t *testing.T) {

@@ -35,6 +35,7 @@ func codeOf(t *testing.T, c *exec.Cmd) int {
 }
 
 func TestTheBuiltProgramKeepsToItsExitCodes(t *testing.T) {
+	t.Parallel()
 	program := filepath.Join(t.TempDir(), "partlog")
 	out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
