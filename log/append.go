@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/partlog/partlog/record"
@@ -72,18 +73,14 @@ func (l *Log) AppendBatches(ctx context.Context, raw []byte, o AppendOptions) (A
 	if err := l.admit(ctx); err != nil {
 		return Appended{}, err
 	}
-	if o.As == Follower {
-		p, err := l.checkFollower(raw, o.LeaderEpoch)
-		if err != nil || p.count == 0 {
-			return l.nothing(), err
-		}
-		return l.append(ctx, p, o)
-	}
 	e := l.encoder()
 	defer encoders.Put(e)
-	p, err := l.checkLeader(e, raw)
-	if err != nil {
+	p, err := l.check(e, raw, o)
+	switch {
+	case err != nil:
 		return Appended{}, err
+	case p.count == 0:
+		return l.nothing(), nil
 	}
 	return l.append(ctx, p, o)
 }
@@ -103,7 +100,10 @@ func (l *Log) nothing() Appended {
 
 // append writes what was prepared and waits as long as the durability asks.
 func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended, error) {
-	res, err := l.write1(&p, o)
+	if err := l.syncAhead(ctx, &p); err != nil {
+		return Appended{}, err
+	}
+	res, cuts, err := l.write1(&p, o)
 	if err != nil {
 		return res, err
 	}
@@ -112,7 +112,10 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 		durability = l.cfg.Durability
 	}
 	if durability != Buffered {
-		if err := l.commit(ctx, res.Last+1); err != nil {
+		switch err := l.commit(ctx, res.Last+1, cuts); {
+		case err == ErrTruncated:
+			return Appended{}, fmt.Errorf("append to %s: %w", l.name, err) // somebody cut it off before it was confirmed
+		case err != nil:
 			return res, &UnconfirmedError{Base: res.Base, Last: res.Last, Err: err}
 		}
 		return res, nil
@@ -120,59 +123,69 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 	return res, l.flushIfDue(ctx, res)
 }
 
-// write1 places the batches at the log end and publishes them.
-func (l *Log) write1(p *prepared, o AppendOptions) (Appended, error) {
+// write1 places the batches at the log end and publishes them. cuts is the count of truncations they were written under.
+func (l *Log) write1(p *prepared, o AppendOptions) (res Appended, cuts uint64, err error) {
 	l.write.Lock()
 	defer l.write.Unlock()
 	if err := l.ended(); err != nil {
-		return Appended{}, err
+		return Appended{}, 0, err
 	}
 	at := l.load()
 	if o.ExpectedOffset != nil && *o.ExpectedOffset != at.LogEnd {
-		return Appended{}, fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, at.LogEnd)
+		return Appended{}, 0, fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, at.LogEnd)
 	}
 	if p.role == Follower && p.first < at.LogEnd {
-		return Appended{}, fmt.Errorf("%w: batches start at %d, the log ends at %d", ErrUnexpectedOffset, p.first, at.LogEnd)
+		return Appended{}, 0, fmt.Errorf("%w: batches start at %d, the log ends at %d", ErrUnexpectedOffset, p.first, at.LogEnd)
 	}
 	if int64(len(p.raw)) > l.cfg.SegmentBytes {
-		return Appended{}, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), l.cfg.SegmentBytes)
+		return Appended{}, 0, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), l.cfg.SegmentBytes)
 	}
 	epoch, err := l.leaderEpoch(p.role, o.LeaderEpoch)
 	if err != nil {
-		return Appended{}, err
+		return Appended{}, 0, err
 	}
 	if p.role == Leader {
 		p.first, p.last = at.LogEnd, at.LogEnd+p.count-1
-		p.valid.Place(p.first, epoch)
+	}
+	if p.last < p.first || p.last == math.MaxInt64 {
+		return Appended{}, 0, fmt.Errorf("%w: no offsets are left behind %d", ErrInvalidRecord, at.LogEnd)
+	}
+	if err := l.makeRoom(int64(len(p.raw))); err != nil {
+		return Appended{}, 0, err
 	}
 	if err := l.rollIfNeeded(p); err != nil {
-		return Appended{}, err
+		return Appended{}, 0, err
 	}
-	if err := l.assignEpochs(p, epoch); err != nil {
-		return Appended{}, err
+	if p.role == Leader {
+		p.valid.Place(p.first, epoch)
+	}
+	before, err := l.assignEpochs(p, epoch)
+	if err != nil {
+		return Appended{}, 0, err
 	}
 	if _, err := l.list.Load().active().Append(p.raw); err != nil {
-		return Appended{}, l.refused(err)
+		l.restoreEpochs(before)
+		return Appended{}, 0, l.refused(err)
 	}
 	l.stats.appends.Add(1)
 	l.stats.bytes.Add(int64(len(p.raw)))
-	l.published(p.last + 1)
-	return Appended{Base: p.first, Last: p.last, AppendTime: p.appendTime, LogStart: at.LogStart}, nil
+	cuts = l.published(p.last + 1)
+	return Appended{Base: p.first, Last: p.last, AppendTime: p.appendTime, LogStart: at.LogStart}, cuts, nil
 }
 
 // published moves the log end. Not update with a closure: this is the path that must not allocate.
-func (l *Log) published(end int64) {
+func (l *Log) published(end int64) (cuts uint64) {
 	l.marks.mu.Lock()
+	defer l.marks.mu.Unlock()
 	l.o.LogEnd = end
 	l.cfg.raiseVisible(&l.o)
 	l.wakeLocked()
-	l.marks.mu.Unlock()
+	return l.cuts
 }
 
 // refused turns a failed write into the caller's error. The segment has cut its file back, or is broken for good. The
 // caller holds write.
 func (l *Log) refused(err error) error {
-	l.epochs.TruncateFromEnd(l.load().LogEnd) // an epoch that begins with records that are not there
 	if errors.Is(err, segment.ErrBroken) {
 		return l.fail(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"sync"
 
+	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/segment"
 )
 
@@ -22,8 +23,9 @@ type committer struct {
 	running chan struct{} // the round token: closed when the present round ends; nil between rounds
 
 	// The rest belongs to whoever holds the token.
-	born int64 // base of the newest segment whose directory entry is known durable
-	atRP int64 // counters.bytes when the recovery point was last persisted
+	born     int64 // base of the newest segment whose directory entry is known durable
+	atRP     int64 // counters.bytes when the recovery point was last persisted
+	storedRP int64 // recovery point in the checkpoint on disk; 0 none. The durable hint is valid under this one only
 }
 
 // acquire takes the round token, waiting for a running round. ctx may be nil to wait without end.
@@ -74,19 +76,17 @@ func waitRound(ctx context.Context, running chan struct{}) error {
 	}
 }
 
-// commit returns once everything below end is durable. It leads a round or joins the next. Its error is ctx's, the
-// sticky one, or ErrTruncated when end no longer exists.
-func (l *Log) commit(ctx context.Context, end int64) error {
+// commit returns once everything below end, written when cuts was the count of truncations, is durable. It leads a
+// round or joins the next. Its error is ctx's, the sticky one, or ErrTruncated when what was there is gone, even if
+// something else was appended at those offsets since.
+func (l *Log) commit(ctx context.Context, end int64, cuts uint64) error {
 	for {
-		o := l.load()
+		o, lost := l.lost(cuts, end)
 		switch {
+		case lost:
+			return ErrTruncated
 		case o.Durable >= end:
 			return nil
-		case o.LogEnd < end:
-			return ErrTruncated
-		}
-		if err := l.ended(); err != nil {
-			return err
 		}
 		if running := l.commits.tryAcquire(); running != nil {
 			if err := waitRound(ctx, running); err != nil {
@@ -94,12 +94,39 @@ func (l *Log) commit(ctx context.Context, end int64) error {
 			}
 			continue
 		}
-		err := l.syncRound()
+		err := l.ended() // judged between rounds: a Close that runs makes everything durable
+		if err == nil {
+			err = l.syncRound()
+		}
 		l.commits.release()
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// commitAll is commit for everything written so far. A truncation meanwhile leaves less to do, it is no error.
+func (l *Log) commitAll(ctx context.Context) error {
+	o, cuts := l.loadCuts()
+	if err := l.commit(ctx, o.LogEnd, cuts); err != ErrTruncated {
+		return err
+	}
+	return nil
+}
+
+// syncBelowRoll makes everything written durable, directory entries included. The caller holds write.
+func (l *Log) syncBelowRoll() error {
+	if o := l.load(); o.Durable >= o.LogEnd {
+		return nil
+	}
+	if err := l.commits.acquire(nil); err != nil {
+		return err
+	}
+	defer l.commits.release()
+	if err := l.ended(); err != nil {
+		return err
+	}
+	return l.syncRound()
 }
 
 // syncRound makes all that is written durable and publishes it. The caller holds the round token, so no truncation and
@@ -118,10 +145,12 @@ func (l *Log) syncRound() error {
 	})
 	l.stats.syncs.Add(1)
 	l.noteDurable(end)
-	if l.stats.bytes.Load()-l.commits.atRP >= recoveryPointEvery {
-		if err := l.advanceRecoveryPoint(end); err != nil {
-			return l.fail(err)
-		}
+	if l.stats.bytes.Load()-l.commits.atRP < recoveryPointEvery {
+		return nil
+	}
+	// The round itself succeeded: a checkpoint for which there is no room is only written later.
+	if err := l.advanceRecoveryPoint(end); err != nil && !errors.Is(err, ErrNoSpace) {
+		return err
 	}
 	return nil
 }
@@ -166,21 +195,44 @@ func (l *Log) syncAll(segs []*segment.Segment) error {
 	return l.syncDir()
 }
 
-// advanceRecoveryPoint syncs all files below end and persists end in the root's checkpoint. The caller holds the
-// round token.
+// advanceRecoveryPoint syncs all files below end and persists end in the root's checkpoint. Its error is the sticky one,
+// or ErrNoSpace where only the checkpoint had no room. The caller holds the round token.
 func (l *Log) advanceRecoveryPoint(end int64) error {
 	segs := *l.list.Load()
-	if err := l.syncAll(segs[max(0, segs.floor(l.load().RecoveryPoint)):]); err != nil {
-		return err
+	o := l.load()
+	if err := l.syncAll(segs.notBelow(o.RecoveryPoint)); err != nil {
+		return l.fail(err)
+	}
+	l.stats.lastFlush.Store(l.now().UnixMilli())
+	switch err := l.storeRecoveryPoint(max(o.RecoveryPoint, min(end, o.LogEnd))); {
+	case isNoSpace(err):
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	case err != nil:
+		return l.fail(err)
 	}
 	l.commits.atRP = l.stats.bytes.Load()
-	l.stats.lastFlush.Store(l.now().UnixMilli())
-	l.update(func(o *Offsets) { o.RecoveryPoint = max(o.RecoveryPoint, min(end, o.LogEnd)) })
-	return l.dir.persistRecoveryPoint(l)
+	return nil
+}
+
+// notBelow is the segments that may hold something not synced under a recovery point. One that ends at the point is among
+// them: it got its last time index entry when it was rolled, later.
+func (s segments) notBelow(recoveryPoint int64) segments {
+	return s[max(0, s.floor(recoveryPoint-1)):]
+}
+
+// storeRecoveryPoint makes rp durable in the checkpoint, then valid. After an error the old one stays valid: it was true,
+// and so is whatever the file has now. The caller holds the round token.
+func (l *Log) storeRecoveryPoint(rp int64) error {
+	if err := l.dir.points.store(checkpoint.RecoveryPoints, l.tp, rp); err != nil {
+		return err
+	}
+	l.commits.storedRP = rp
+	l.update(func(o *Offsets) { o.RecoveryPoint = rp })
+	return nil
 }
 
 // Sync makes everything appended before the call durable: .log files, indexes and directory entries. Kafka's flush: it
-// moves the recovery point too.
+// moves the recovery point too. ErrNoSpace: everything is durable, but there is no room to write the recovery point.
 func (l *Log) Sync(ctx context.Context) error {
 	if err := l.ended(); err != nil {
 		return err
@@ -196,8 +248,5 @@ func (l *Log) Sync(ctx context.Context) error {
 	if err := l.syncRound(); err != nil {
 		return err
 	}
-	if err := l.advanceRecoveryPoint(end); err != nil {
-		return l.fail(err)
-	}
-	return nil
+	return l.advanceRecoveryPoint(end)
 }

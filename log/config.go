@@ -36,13 +36,17 @@ type Config struct {
 	// for Kafka's 0.
 	MaxMessageBytes int
 
+	// RetentionTime to FileDeleteDelay are kept for the cleaner, which a later version adds: nothing is deleted by time or
+	// size, or compacted, yet. Of Cleanup, DeleteRecords heeds Delete, and every append Compact (records need a key);
+	// Compaction.MaxLag rolls segments as SegmentAge does.
+
 	// RetentionTime is retention.ms. Default 7 days; Forever for Kafka's -1, Immediately for 0.
 	RetentionTime time.Duration
 	// RetentionBytes is retention.bytes. Default Unlimited (Kafka's -1); ActiveOnly for Kafka's 0.
 	RetentionBytes int64
 	// Cleanup is cleanup.policy, a set. Default Delete; NoCleanup for Kafka's empty list.
 	Cleanup Cleanup
-	// Compaction is used when Cleanup has Compact.
+	// Compaction is used when Cleanup has Compact, by the cleaner.
 	Compaction CompactionConfig
 	// FileDeleteDelay is file.delete.delay.ms: how long files marked .deleted stay. Default 1 minute; Immediately for 0.
 	FileDeleteDelay time.Duration
@@ -60,9 +64,9 @@ type Config struct {
 	// to 22. 0 is the codec's default (-1, 9, 3), and the only value for the other types.
 	CompressionLevel int
 
-	// MinInSyncReplicas is min.insync.replicas; used by package replica. Default 1.
+	// MinInSyncReplicas is min.insync.replicas; kept for package replica, which a later version adds. Default 1.
 	MinInSyncReplicas int
-	// UncleanLeaderElection is unclean.leader.election.enable; used by package replica/controller.
+	// UncleanLeaderElection is unclean.leader.election.enable; kept for package replica/controller, likewise.
 	UncleanLeaderElection bool
 
 	// Durability is what an acknowledged append means. Default Durable, where Kafka has Buffered: a broker leaves
@@ -74,14 +78,16 @@ type Config struct {
 	// log without Dir has no timer and looks at the clock when it is called.
 	FlushInterval time.Duration
 
-	// MaxBytes is a hard cap for the log's .log files; 0 for none. Kafka has no such setting.
+	// MaxBytes is a hard cap for the log's .log files, in bytes; 0 for none. Kafka has no such setting.
 	MaxBytes int64
-	// WhenFull says what an append does that would pass MaxBytes.
+	// WhenFull says what an append does that would pass MaxBytes: ErrFull, or the oldest segments go first. Either way
+	// one that is larger than MaxBytes is ErrFull.
 	WhenFull WhenFull
 	// Visibility says what moves the high watermark.
 	Visibility Visibility
 
-	// ProducerExpiry is producer.id.expiration.ms: idle producers are forgotten. Default 1 day.
+	// ProducerExpiry is producer.id.expiration.ms: idle producers are forgotten. Default 1 day. Kept for producer state,
+	// which a later version adds.
 	ProducerExpiry time.Duration
 }
 
@@ -157,7 +163,7 @@ type WhenFull uint8
 
 const (
 	Reject     WhenFull = iota // the append is refused with ErrFull
-	DropOldest                 // the oldest segments go at once, whatever retention says
+	DropOldest                 // whole segments go, oldest first, whatever retention says, but none above the high watermark (ErrFull)
 )
 
 // String is "reject" or "drop-oldest".

@@ -36,16 +36,16 @@ func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
 	if before <= o.LogStart {
 		return nil
 	}
-	return l.raiseStart(before, o)
+	return l.raiseStart(before)
 }
 
 // raiseStart writes the new start offset before anyone is refused by it: a reader that was told "gone" must not find
 // the records back after a crash. The caller holds write.
-func (l *Log) raiseStart(start int64, o Offsets) error {
-	p := l.dir.points
-	p.set(checkpoint.LogStarts, l.tp, start)
-	if err := p.persist(checkpoint.LogStarts); err != nil {
-		p.setAll(l.tp, o, l.list.Load().first().Base())
+func (l *Log) raiseStart(start int64) error {
+	switch err := l.dir.points.store(checkpoint.LogStarts, l.tp, start); {
+	case isNoSpace(err):
+		return fmt.Errorf("delete records of %s: %w: %w", l.name, ErrNoSpace, err)
+	case err != nil:
 		return l.fail(err) // the file may say either
 	}
 	l.update(func(o *Offsets) { o.LogStart = start })

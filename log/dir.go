@@ -122,7 +122,7 @@ func (d *Dir) readRoot() error {
 	if d.points, err = readPoints(d.fs); err != nil {
 		return err
 	}
-	if d.hints, err = openHints(d.fs); err != nil {
+	if d.hints, err = openHints(d.fs, clean); err != nil {
 		return err
 	}
 	if !clean {
@@ -257,14 +257,12 @@ func (d *Dir) Close() error {
 
 // writeRoot leaves the root as a cleanly stopped broker does: checkpoints first, the marker last.
 func (d *Dir) writeRoot() error {
-	if err := d.points.writeAll(); err != nil {
-		return err
+	err := d.points.writeAll()
+	stopped := false
+	if err == nil {
+		stopped, err = d.stoppedCleanly()
 	}
-	stopped, err := d.stoppedCleanly()
-	if err != nil || !stopped {
-		return err
-	}
-	if err := d.hints.close(true); err != nil {
+	if err := errors.Join(err, d.hints.close(stopped)); err != nil || !stopped {
 		return err
 	}
 	return checkpoint.WriteCleanMarker(d.fs, d.epoch)

@@ -3,6 +3,7 @@ package log
 import (
 	"fmt"
 
+	"github.com/partlog/partlog/internal/epoch"
 	"github.com/partlog/partlog/record"
 )
 
@@ -54,7 +55,7 @@ func (l *Log) EndOfEpoch(epoch int32) EpochEnd {
 // leaderEpoch is the epoch to stamp on a leader's batch, after fencing. The caller holds write.
 func (l *Log) leaderEpoch(role Role, given *int32) (int32, error) {
 	latest, ok := l.epochs.Latest()
-	current := int32(0)
+	current := max(0, l.newest) // with an empty cache: batches below the log start may still carry it
 	if ok {
 		current = latest.Epoch
 	}
@@ -66,14 +67,62 @@ func (l *Log) leaderEpoch(role Role, given *int32) (int32, error) {
 	return current, nil
 }
 
-// assignEpochs tells the cache of the epochs in the batches about to be written. The caller holds write.
-func (l *Log) assignEpochs(p *prepared, epoch int32) error {
-	if p.role == Leader {
-		if latest, ok := l.epochs.Latest(); ok && latest.Epoch == epoch {
-			return nil
-		}
-		return l.assign(epoch, p.first)
+// knownEpochs is what the cache held before batches were about to be written; nil if they bring nothing new.
+type knownEpochs struct {
+	entries []epoch.Entry
+	newest  int32
+}
+
+// assignEpochs tells the cache of the epochs in the batches about to be written. What it held before comes back, in case
+// they cannot be written; after an error it is as before. The caller holds write.
+func (l *Log) assignEpochs(p *prepared, epoch int32) (before *knownEpochs, err error) {
+	if latest, ok := l.epochs.Latest(); ok && p.role == Leader && latest.Epoch == epoch {
+		return nil, nil
 	}
+	if p.role == Follower && !l.bringsEpochs(p.raw) {
+		return nil, nil
+	}
+	before = &knownEpochs{l.epochs.Entries(), l.newest}
+	if p.role == Leader {
+		err = l.assign(epoch, p.first)
+	} else {
+		err = l.learnEpochs(p)
+	}
+	if err != nil {
+		l.restoreEpochs(before)
+		return nil, err
+	}
+	return before, nil
+}
+
+// restoreEpochs undoes assignEpochs. The file may keep entries behind the log end, which loading cuts off.
+func (l *Log) restoreEpochs(before *knownEpochs) {
+	if before == nil {
+		return
+	}
+	l.epochs.Restore(before.entries)
+	l.newest = before.newest
+	l.publishEpoch()
+}
+
+// bringsEpochs says whether a follower's batches change the cache.
+func (l *Log) bringsEpochs(raw []byte) bool {
+	latest, ok := l.epochs.Latest()
+	for rest := raw; len(rest) > 0; {
+		b, next, err := record.Next(rest)
+		if err != nil {
+			return true
+		}
+		rest = next
+		if b.Magic() < 2 && ok || b.LeaderEpoch() >= 0 && (!ok || b.LeaderEpoch() != latest.Epoch) {
+			return true
+		}
+	}
+	return false
+}
+
+// learnEpochs is Kafka's rule for a follower: each batch's epoch is assigned, a batch of an old format forgets them all.
+func (l *Log) learnEpochs(p *prepared) error {
 	for rest := p.raw; len(rest) > 0; {
 		b, next, err := record.Next(rest)
 		if err != nil {
@@ -111,6 +160,7 @@ func (l *Log) publishEpoch() {
 	latest := int32(record.NoEpoch)
 	if e, ok := l.epochs.Latest(); ok {
 		latest = e.Epoch
+		l.newest = max(l.newest, latest)
 	}
 	l.update(func(o *Offsets) { o.LeaderEpoch = latest })
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
-	"sync"
+	"math"
+	"runtime"
 	"time"
 
 	"github.com/partlog/partlog/record"
@@ -29,102 +29,156 @@ type FetchOptions struct {
 
 const defaultFetchBytes = 1 << 20
 
-// Fetch returns the next batches from offset on: a region of one segment that starts with the batch holding offset. At
-// the bound it is empty, without error. The result pins a segment until Close, and holds it for as long as it takes to
-// send: set a write deadline. Errors: *OffsetRangeError (below the log start or above the log end), ErrClosed, ctx's.
+// Fetch returns the next batches from offset on: a region of one segment that starts with the batch holding offset, or
+// with the next one where a gap is. At the bound it is empty, without error. The result pins a segment until Close, and
+// holds it for as long as it takes to send: set a write deadline. Without MinBytes it does not block.
+//
+// Errors: *OffsetRangeError (below the log start, above the log end, or LastFetchedEpoch is unknown), ErrClosed, ctx's, a
+// *CorruptError if the way to the offset is damaged. The CRCs of what is returned are checked by its iterators, not here.
 func (l *Log) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetched, error) {
-	at := l.load()
+	f := fetch{v: &l.view, offset: offset, o: o}
 	if o.LastFetchedEpoch != nil {
-		if f, err := l.diverging(offset, *o.LastFetchedEpoch, at); f != nil || err != nil {
-			return f, err
-		}
+		last := *o.LastFetchedEpoch
+		f.diverging = func(at Offsets) (*EpochEnd, error) { return l.diverging(offset, last, at) }
 	}
-	return l.fetch(ctx, offset, o, at)
+	return f.run(ctx)
 }
 
-// diverging answers a reader whose last epoch ended elsewhere than its offset says.
-func (l *Log) diverging(offset int64, last int32, at Offsets) (*Fetched, error) {
-	if offset < at.LogStart {
-		return nil, &OffsetRangeError{Offset: offset, LogStart: at.LogStart, LogEnd: at.LogEnd}
-	}
-	end := l.EndOfEpoch(last)
+// diverging says where a reader must truncate whose last epoch ended elsewhere than its offset says; nil if it has not
+// diverged (Kafka's order of answers: unknown epoch, offset below the start, divergence).
+func (l *Log) diverging(offset int64, last int32, at Offsets) (*EpochEnd, error) {
+	epoch, end := l.epochs.EndOffset(last, at.LogEnd)
+	gone := &OffsetRangeError{Offset: offset, LogStart: at.LogStart, LogEnd: at.LogEnd}
 	switch {
-	case end.Epoch < 0 || end.End < 0:
-		return nil, fmt.Errorf("leader epoch %d is unknown: %w", last, &OffsetRangeError{Offset: offset, LogStart: at.LogStart, LogEnd: at.LogEnd})
-	case end.Epoch < last || end.End < offset:
-		return &Fetched{v: &l.view, from: offset, offsets: at, diverging: &end}, nil
+	case epoch < 0 || end < 0:
+		return nil, fmt.Errorf("leader epoch %d is unknown: %w", last, gone)
+	case offset < at.LogStart:
+		return nil, gone
+	case epoch < last || end < offset:
+		return &EpochEnd{Epoch: epoch, End: end}, nil
 	}
 	return nil, nil
 }
 
-func (v *view) fetch(ctx context.Context, offset int64, o FetchOptions, at Offsets) (*Fetched, error) {
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = defaultFetchBytes
-	}
-	if o.MinBytes > 0 && o.MaxWait > 0 {
-		wait, cancel := context.WithTimeout(ctx, o.MaxWait)
-		defer cancel()
-		return v.fetchEnough(ctx, wait, offset, o, at)
-	}
-	return v.fetchNow(ctx, offset, o, at)
+// fetch is one call of Fetch.
+type fetch struct {
+	v         *view
+	offset    int64
+	o         FetchOptions
+	diverging func(at Offsets) (*EpochEnd, error) // nil: not asked
+	stale     int
 }
 
-// fetchEnough answers once there are MinBytes, or no more will come (a later segment has begun), or the time is up.
-func (v *view) fetchEnough(ctx, wait context.Context, offset int64, o FetchOptions, at Offsets) (*Fetched, error) {
-	v.followers.Add(1)
-	defer v.followers.Add(-1)
+func (f *fetch) run(ctx context.Context) (*Fetched, error) {
+	if f.o.MaxBytes <= 0 {
+		f.o.MaxBytes = defaultFetchBytes
+	}
+	if f.o.MinBytes <= 0 || f.o.MaxWait <= 0 {
+		return f.now(ctx)
+	}
+	wait, cancel := context.WithTimeout(ctx, f.o.MaxWait)
+	defer cancel()
+	return f.enough(ctx, wait)
+}
+
+// enough answers once there are MinBytes, or no more will come (the bound is in a later segment, the reader diverged), or
+// the time is up.
+func (f *fetch) enough(ctx, wait context.Context) (*Fetched, error) {
+	f.v.followers.Add(1)
+	defer f.v.followers.Add(-1)
 	for {
-		f, err := v.fetchNow(ctx, offset, o, at)
-		if err != nil || f.Len() >= min(o.MinBytes, o.MaxBytes) || f.last {
-			return f, err
+		got, err := f.now(ctx)
+		if err != nil || got.Len() >= min(f.o.MinBytes, f.o.MaxBytes) || got.last || got.diverging != nil {
+			return got, err
 		}
-		seen := v.load().bound(o.Isolation)
-		if err := v.await(wait, func(now Offsets) bool {
-			return now.bound(o.Isolation) > max(seen, offset) || now.LogEnd < offset || now.bound(o.Isolation) < seen
-		}); err != nil {
-			if ctx.Err() == nil && wait.Err() != nil {
-				return f, nil // what there is when the time is up
-			}
-			return nil, errors.Join(err, f.Close())
+		seen := got.offsets
+		err = f.v.await(wait, func(now Offsets) bool {
+			return now.bound(f.o.Isolation) != seen.bound(f.o.Isolation) || now.LogEnd < f.offset || now.LogStart > f.offset
+		})
+		switch {
+		case err == nil:
+			err = got.Close()
+		case ctx.Err() == nil && (wait.Err() != nil || errors.Is(err, ErrFailed)):
+			return got, nil // what there is when the time is up, or no more can come
+		default:
+			err = errors.Join(err, got.Close())
 		}
-		if err := f.Close(); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-// fetchNow resolves offset against the segments as they are now.
-func (v *view) fetchNow(ctx context.Context, offset int64, o FetchOptions, at Offsets) (*Fetched, error) {
+// now resolves the offset against the segments as they are. The marks are read before the data, so that an answer never
+// claims less than it holds.
+func (f *fetch) now(ctx context.Context) (*Fetched, error) {
 	for {
-		if v.closed.Load() {
+		if f.v.closed.Load() {
 			return nil, ErrClosed
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		now, cuts := v.loadCuts()
-		if offset < now.LogStart || offset > now.LogEnd {
-			return nil, &OffsetRangeError{Offset: offset, LogStart: now.LogStart, LogEnd: now.LogEnd}
+		at, cuts := f.v.loadCuts()
+		got := &Fetched{v: f.v, from: f.offset, offsets: at}
+		if f.diverging != nil {
+			if end, err := f.diverging(at); end != nil || err != nil {
+				got.diverging = end
+				return got, err
+			}
 		}
-		f := &Fetched{v: v, from: offset, offsets: at}
-		bound := now.bound(o.Isolation)
-		if offset >= bound {
-			return f, nil
+		if f.offset < at.LogStart || f.offset > at.LogEnd {
+			return nil, &OffsetRangeError{Offset: f.offset, LogStart: at.LogStart, LogEnd: at.LogEnd}
 		}
-		list := v.list.Load()
-		err := f.resolve(*list, offset, bound, o.MaxBytes)
-		if err == nil {
-			return f, nil
+		bound := at.bound(f.o.Isolation)
+		if f.offset >= bound {
+			return got, nil
 		}
-		if _, later := v.loadCuts(); later == cuts && v.list.Load() == list {
-			return nil, (*list).explain(err)
+		list := f.v.list.Load()
+		err := got.resolve(*list, f.offset, bound, f.o.MaxBytes)
+		moved, err := f.v.settled(list, cuts, err, &f.stale)
+		if err == nil && !moved {
+			return got, nil
+		}
+		got.Close()
+		if err != nil {
+			return nil, (*list).explainAt(err, f.offset)
+		}
+		runtime.Gosched()
+	}
+}
+
+// settled judges what was found in list when cuts was the count: moved says that the log changed meanwhile and the caller
+// must look again; otherwise err comes back if it is a real one. stale counts the times in a row that a Reader's file
+// changed without anything to see.
+func (v *view) settled(list *segments, cuts uint64, err error, stale *int) (moved bool, _ error) {
+	if v.closed.Load() {
+		return false, ErrClosed
+	}
+	if err != nil && !passing(err) {
+		return false, err
+	}
+	if err != nil && v.refresh != nil {
+		if *stale++; *stale > maxStale {
+			return false, err
+		}
+		if err := v.refresh(true); err != nil {
+			return false, err
+		}
+		if !errors.Is(err, segment.ErrCorrupt) {
+			return true, nil
 		}
 	}
+	_, now := v.loadCuts()
+	if now != cuts || err != nil && v.list.Load() != list {
+		return true, nil
+	}
+	return false, err
 }
 
 // resolve finds the region that starts with the batch holding offset, or with the next one if a gap is there.
 func (f *Fetched) resolve(segs segments, offset, bound, maxBytes int64) error {
-	for i := max(0, segs.floor(offset)); i < len(segs); i++ {
+	for i := max(0, segs.floor(offset)); i < len(segs) && segs[i].Base() < bound; i++ {
 		region, err := segs[i].Region(max(offset, segs[i].Base()), maxBytes, bound, true)
 		if errors.Is(err, segment.ErrNotFound) {
 			continue
@@ -132,14 +186,16 @@ func (f *Fetched) resolve(segs segments, offset, bound, maxBytes int64) error {
 		if err != nil {
 			return err
 		}
-		f.region, f.open, f.last = region, true, i+1 < len(segs)
+		f.region, f.open, f.last = region, true, i+1 < len(segs) && segs[i+1].Base() <= bound
+		f.v.pinned.Add(1)
 		return nil
 	}
 	return nil
 }
 
-// Fetched is a region of one segment. It pins the segment until Close; Stats.Pinned counts those that were forgotten.
-// Not safe for concurrent use.
+// Fetched is a region of one segment. It pins the segment, and its disk space, until Close, also after the log was closed
+// or has dropped the segment; Stats.Pinned counts those that were forgotten. ReadAt and WriteTo may run concurrently,
+// nothing else may.
 type Fetched struct {
 	v         *view
 	from      int64
@@ -147,8 +203,7 @@ type Fetched struct {
 	diverging *EpochEnd
 	region    segment.Region
 	open      bool
-	last      bool // a later segment exists: this region will never be longer
-	closing   sync.Once
+	last      bool // the bound is in a later segment: this region will never be longer
 }
 
 // Len is the region's size in bytes.
@@ -171,34 +226,50 @@ func (f *Fetched) Diverging() (EpochEnd, bool) {
 }
 
 // WriteTo sends the region's bytes, by sendfile where writer and file system allow. It may start below the offset
-// asked for and, when MaxBytes cut it, end inside a batch, as a broker's answer does.
+// asked for and, when MaxBytes cut it, end inside a batch, as a broker's answer does. ErrTruncated: the log was truncated
+// in this segment since the fetch; what was sent before may be of either history, so fetch again.
 func (f *Fetched) WriteTo(w io.Writer) (int64, error) {
 	if !f.open {
 		return 0, nil
 	}
-	return f.region.WriteTo(w)
+	n, err := f.region.WriteTo(w)
+	return n, f.explain(err)
 }
 
-// ReadAt reads the region's bytes; offset 0 is its first.
+// ReadAt reads the region's bytes; offset 0 is its first. io.EOF at its end and after Close; ErrTruncated as WriteTo.
 func (f *Fetched) ReadAt(p []byte, off int64) (int, error) {
 	if !f.open {
 		return 0, io.EOF
 	}
-	return f.region.ReadAt(p, off)
+	n, err := f.region.ReadAt(p, off)
+	return n, f.explain(err)
+}
+
+// explain gives a segment's error this package's name.
+func (f *Fetched) explain(err error) error {
+	switch {
+	case err == nil || err == io.EOF:
+		return err
+	case errors.Is(err, segment.ErrChanged):
+		return fmt.Errorf("%w: %w", ErrTruncated, err)
+	case errors.Is(err, segment.ErrClosed):
+		return ErrClosed
+	}
+	return (*f.v.list.Load()).explainAt(err, f.from)
 }
 
 // Close gives the segment back. It may be called more than once.
-func (f *Fetched) Close() (err error) {
-	f.closing.Do(func() {
-		if f.open {
-			f.open = false
-			err = f.region.Close()
-		}
-	})
-	return err
+func (f *Fetched) Close() error {
+	if !f.open {
+		return nil
+	}
+	f.open = false
+	f.v.pinned.Add(-1)
+	return f.region.Close()
 }
 
-// Batches yields the whole batches of the region, CRC checked. Views, valid until the next step.
+// Batches yields the whole batches of the region, CRC checked. Views, valid until the next step. The error, if any, comes
+// once and last: a *CorruptError, or ErrTruncated as WriteTo.
 func (f *Fetched) Batches() iter.Seq2[record.Batch, error] {
 	return func(yield func(record.Batch, error) bool) {
 		if !f.open {
@@ -206,10 +277,7 @@ func (f *Fetched) Batches() iter.Seq2[record.Batch, error] {
 		}
 		for b, err := range f.region.Batches() {
 			if err != nil {
-				if errors.Is(err, fs.ErrClosed) {
-					err = ErrClosed
-				}
-				yield(record.Batch{}, (*f.v.list.Load()).explain(err))
+				yield(record.Batch{}, f.explain(err))
 				return
 			}
 			if !yield(b, nil) {
@@ -220,12 +288,11 @@ func (f *Fetched) Batches() iter.Seq2[record.Batch, error] {
 }
 
 // Records yields the records at or above the offset asked for, control records left out. Views, valid until the next
-// step.
+// step. Errors as Batches, and ErrClosed if the log is closed while it runs.
 func (f *Fetched) Records() iter.Seq2[record.Record, error] {
 	return func(yield func(record.Record, error) bool) {
 		dec := decoders.Get().(*record.Decoder)
 		defer decoders.Put(dec)
-		from := f.from
 		for b, err := range f.Batches() {
 			if err != nil {
 				yield(record.Record{}, err)
@@ -234,8 +301,7 @@ func (f *Fetched) Records() iter.Seq2[record.Record, error] {
 			if b.Control() {
 				continue
 			}
-			var more bool
-			if more, from = f.v.unpack(b, dec, from, b.LastOffset()+1, yield); !more {
+			if !f.v.unpack(b, dec, f.from, math.MaxInt64, yield) {
 				return
 			}
 		}

@@ -50,18 +50,25 @@ type hints struct {
 
 	// mu guards all below; it is held for opening the file, never while a slot is written.
 	mu    sync.Mutex
-	file  vfs.File // nil until the first note
+	file  vfs.File // nil until the first note; closing it is the last thing that happens
 	old   []byte   // the file as found
 	next  int64    // first free slot
 	slots map[string]int64
 }
 
-// openHints reads what an unclean stop left. A file that makes no sense holds no hints.
-func openHints(fsys vfs.FS) (*hints, error) {
+// openHints reads what an unclean stop left. A file that makes no sense holds no hints, and after a clean stop there is
+// nothing to judge: what another owner left behind then goes before anything is written. The caller syncs the root.
+func openHints(fsys vfs.FS, clean bool) (*hints, error) {
 	h := &hints{fs: fsys, slots: map[string]int64{}}
+	if clean {
+		if err := fsys.Remove(hintFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return h, nil
+	}
 	old, err := vfs.ReadFile(fsys, hintFile, maxHints)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return h, nil // unreadable: as good as none
+	if err != nil {
+		return h, nil // absent or unreadable: as good as none
 	}
 	h.old = old[:len(old)/hintSlot*hintSlot]
 	h.next = int64(len(h.old)) / hintSlot
@@ -151,8 +158,7 @@ func (h *hints) close(remove bool) error {
 
 // noteDurable leaves a hint after a commit round. The caller holds the round token.
 func (l *Log) noteDurable(end int64) {
-	o := l.load()
-	_, _ = l.dir.hints.note(l.name, hint{offset: end, base: l.list.Load().active().Base(), recoveryPoint: o.RecoveryPoint})
+	_, _ = l.dir.hints.note(l.name, hint{offset: end, base: l.list.Load().active().Base(), recoveryPoint: l.commits.storedRP})
 }
 
 // copyOut writes a stream to a new file, durably, name included.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ type stored struct {
 	recoveryPoint int64 // 0 if unknown
 	logStart      int64 // 0 if unknown
 	highWatermark int64 // -1 if unknown
+	hint          int64 // durable hint, 0 if none is valid
 	durable       int64 // bad bytes below are damage, above a torn tail: recovery point or durable hint, the larger
 }
 
@@ -62,8 +64,11 @@ func (l *Log) open(ctx context.Context, clean bool) error {
 	return nil
 }
 
-// create makes the folder with one empty segment, and its name durable.
+// create makes the folder, and its name durable. What the root remembers of an earlier partition of that name goes first.
 func (l *Log) create() error {
+	if err := l.dir.points.forget(l.tp); err != nil {
+		return err
+	}
 	if err := l.fs.MkdirAll(l.name, 0o755); err != nil {
 		return err
 	}
@@ -77,21 +82,19 @@ func (l *Log) stored(clean bool) stored {
 	p := l.dir.points
 	rp, known, lost := p.get(checkpoint.RecoveryPoints, l.tp)
 	l.findLost(checkpoint.RecoveryPoints, lost, "the log is scanned from its start")
-	at.recoveryPoint = rp
+	at.recoveryPoint = max(0, rp)
 	start, _, lost := p.get(checkpoint.LogStarts, l.tp)
 	l.findLost(checkpoint.LogStarts, lost, "records that were deleted within a segment are visible again")
-	at.logStart = start
+	at.logStart = max(0, start)
 	if hw, ok, lost := p.get(checkpoint.HighWatermarks, l.tp); ok {
 		at.highWatermark = hw
 	} else {
 		l.findLost(checkpoint.HighWatermarks, lost, "the high watermark starts at the log start")
 	}
-	at.durable = at.recoveryPoint
-	switch hint := l.dir.hints.get(l.tp, rp); {
-	case clean && !known:
+	at.hint = l.dir.hints.get(l.tp, at.recoveryPoint)
+	at.durable = max(at.recoveryPoint, at.hint)
+	if clean && !known {
 		at.durable = math.MaxInt64 // a clean stop vouches for everything
-	case !clean:
-		at.durable = max(rp, hint)
 	}
 	return at
 }
@@ -196,6 +199,9 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	if err := l.fitEpochs(ctx, segs, end, at.logStart); err != nil {
 		return err
 	}
+	if err := l.fitPoints(segs, end, at); err != nil {
+		return err
+	}
 	start := max(at.logStart, segs[0].Base())
 	o := Offsets{LogStart: start, LogEnd: end, Durable: end, RecoveryPoint: min(at.recoveryPoint, end), LeaderEpoch: record.NoEpoch}
 	if at.clean {
@@ -204,7 +210,7 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	o.HighWatermark = min(max(at.highWatermark, start), end)
 	l.cfg.raiseVisible(&o)
 	if latest, ok := l.epochs.Latest(); ok {
-		o.LeaderEpoch = latest.Epoch
+		o.LeaderEpoch, l.newest = latest.Epoch, latest.Epoch
 	}
 	l.list.Store(&segs)
 	l.update(func(at *Offsets) { *at = o })
@@ -213,11 +219,26 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	return nil
 }
 
+// fitPoints pulls recovery point and durable hint down to the end of a log that lost more than they allow (a broker
+// truncated it, say): bytes appended from now on must not be judged by them.
+func (l *Log) fitPoints(segs segments, end int64, at stored) error {
+	l.commits.storedRP = at.recoveryPoint
+	if at.recoveryPoint <= end && at.hint <= end {
+		return nil
+	}
+	if at.recoveryPoint > end {
+		if err := l.storeRecoveryPoint(end); err != nil {
+			return err
+		}
+	}
+	return l.dir.hints.lower(l.name, hint{offset: end, base: segs.active().Base(), recoveryPoint: l.commits.storedRP})
+}
+
 // fitEpochs cuts the epoch cache at both ends, and rebuilds it where the batches show that it was lost or is older
 // than the log: the file then lacks entries, which no crash of ours or a broker's can leave behind.
 func (l *Log) fitEpochs(ctx context.Context, segs segments, end, logStart int64) error {
 	l.epochs.TruncateFromEnd(end)
-	lost, err := l.epochsLost(segs, end)
+	lost, err := l.epochsLost(segs, logStart)
 	if err != nil {
 		return err
 	}
@@ -234,20 +255,38 @@ func (l *Log) fitEpochs(ctx context.Context, segs segments, end, logStart int64)
 	return l.epochs.Flush()
 }
 
-// epochsLost compares the cache with the last batch of the log. The last segments may be empty.
-func (l *Log) epochsLost(segs segments, end int64) (bool, error) {
-	for i := len(segs) - 1; i >= 0; i-- {
-		if segs[i].Size() == 0 {
-			continue
-		}
-		last, err := segs[i].Find(end - 1)
-		if err != nil {
-			return false, segs.explain(err)
-		}
-		latest, ok := l.epochs.Latest()
-		return last.Magic >= 2 && last.LeaderEpoch >= 0 && (!ok || latest.Epoch < last.LeaderEpoch), nil
+// epochsLost compares the cache with the first and the last batch of the log. Batches that cannot be read say nothing
+// here: reading them will.
+func (l *Log) epochsLost(segs segments, logStart int64) (bool, error) {
+	held := slices.DeleteFunc(slices.Clone(segs), func(s *segment.Segment) bool { return s.Size() == 0 })
+	if len(held) == 0 {
+		return false, nil
 	}
-	return false, nil
+	last, err := lastBatch(held.active())
+	if err == nil {
+		latest, ok := l.epochs.Latest()
+		if last.LeaderEpoch >= 0 && (!ok || latest.Epoch < last.LeaderEpoch) {
+			return true, nil
+		}
+		var first segment.Position
+		if first, err = held.first().First(); err == nil {
+			earliest, ok := l.epochs.Earliest()
+			return ok && first.LeaderEpoch >= 0 && earliest.StartOffset > max(logStart, first.Base), nil
+		}
+	}
+	if errors.Is(err, segment.ErrCorrupt) {
+		return false, nil
+	}
+	return false, err
+}
+
+// lastBatch of a segment that has one.
+func lastBatch(seg *segment.Segment) (segment.Position, error) {
+	end, err := seg.NextOffset()
+	if err != nil {
+		return segment.Position{}, err
+	}
+	return seg.Find(end - 1)
 }
 
 func (l *Log) rebuildEpochs(ctx context.Context, segs segments) error {

@@ -30,6 +30,8 @@ type Log struct {
 	// a channel operation other than taking the round token (see commit.go). Dir.mu comes before it, marks.mu after.
 	write    sync.Mutex
 	epochs   *epoch.Cache
+	sealed   sealedBytes
+	newest   int32 // highest leader epoch ever seen here; batches never fall below it
 	topicID  checkpoint.ID
 	commits  committer
 	recovery RecoveryReport
@@ -44,9 +46,11 @@ type view struct {
 	list atomic.Pointer[segments]
 	marks
 	followers atomic.Int64 // readers that wait for more
+	pinned    atomic.Int64 // segments held by iterators in a step and by Fetched
 
-	// refresh looks whether another process wrote more; nil where the writer is this Log.
-	refresh func() error
+	// refresh looks whether another process wrote more; nil where the writer is this Log. With doubt it looks closely:
+	// something was read that what is known does not explain.
+	refresh func(doubt bool) error
 }
 
 // decoders serve the iterators.
@@ -83,11 +87,13 @@ func (l *Log) Offsets() Offsets { return l.load() }
 // come any more.
 func (l *Log) Wait(ctx context.Context, m Mark, offset int64) error {
 	bySync := m == MarkDurable || m != MarkEnd && l.cfg.visibleWhenDurable()
-	written, gone := false, false
+	written, gone, cuts := false, false, uint64(0)
 	for {
 		o, err := l.wait(ctx, func(o Offsets) bool {
-			gone = written && o.LogEnd < offset
-			written = written || o.LogEnd >= offset
+			gone = written && l.lostLocked(cuts, offset)
+			if !written && o.LogEnd >= offset {
+				written, cuts = true, l.cuts
+			}
 			return gone || o.at(m) >= offset || bySync && written && o.Durable < offset
 		})
 		switch {
@@ -98,7 +104,7 @@ func (l *Log) Wait(ctx context.Context, m Mark, offset int64) error {
 		case o.at(m) >= offset:
 			return nil
 		}
-		if err := l.commit(ctx, offset); err != nil {
+		if err := l.commit(ctx, offset, cuts); err != nil {
 			return err
 		}
 	}

@@ -49,6 +49,8 @@ type marks struct {
 	mu      sync.Mutex
 	o       Offsets
 	cuts    uint64        // truncations so far; a reader that meets odd bytes compares it before it cries damage
+	depths  []depth       // the latest of them and where they cut, both ascending: for those who wait for an offset
+	forgot  uint64        // truncations up to this count may be missing in depths
 	end     error         // non-nil once the log is closed or failed: waiters get it
 	changed chan struct{} // closed at the next change; nil while nobody waits
 
@@ -76,13 +78,51 @@ func (m *marks) update(change func(o *Offsets)) {
 	m.mu.Unlock()
 }
 
-// cut is update for truncations: it also counts one.
-func (m *marks) cut(change func(o *Offsets)) {
+// depth is one truncation: nothing written before it is left at or above end.
+type depth struct {
+	count uint64 // marks.cuts behind it
+	end   int64
+}
+
+// maxDepths bounds what is remembered. Whoever waits through more truncations is told that it was truncated.
+const maxDepths = 64
+
+// cut is update for truncations to end: it also counts one.
+func (m *marks) cut(end int64, change func(o *Offsets)) {
 	m.mu.Lock()
 	m.cuts++
+	for n := len(m.depths); n > 0 && m.depths[n-1].end >= end; n-- {
+		m.depths = m.depths[:n-1] // the new one is deeper
+	}
+	if len(m.depths) == maxDepths {
+		m.forgot = m.depths[0].count
+		m.depths = append(m.depths[:0], m.depths[1:]...)
+	}
+	m.depths = append(m.depths, depth{m.cuts, end})
 	change(&m.o)
 	m.wakeLocked()
 	m.mu.Unlock()
+}
+
+// lostLocked says whether what was written below end when cuts was the count may have been truncated since. The caller
+// holds mu.
+func (m *marks) lostLocked(cuts uint64, end int64) bool {
+	if m.cuts == cuts {
+		return false
+	}
+	for _, d := range m.depths {
+		if d.count > cuts { // the deepest one since
+			return d.end < end || cuts < m.forgot
+		}
+	}
+	return true
+}
+
+// lost is lostLocked with one reading of the offsets.
+func (m *marks) lost(cuts uint64, end int64) (Offsets, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.o, m.lostLocked(cuts, end)
 }
 
 // finish makes err the answer to every present and later wait; the first one stays. ErrClosed also ends iterators.

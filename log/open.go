@@ -153,8 +153,7 @@ func (l *Log) shut() error {
 
 func (l *Log) shutSegments(segs segments) error {
 	err := segs.active().Seal(context.Background())
-	from := max(0, segs.floor(l.load().RecoveryPoint))
-	err = errors.Join(err, l.syncAll(segs[from:]), l.epochs.Flush())
+	err = errors.Join(err, l.syncAll(segs.notBelow(l.load().RecoveryPoint)), l.epochs.Flush())
 	for _, seg := range segs {
 		err = errors.Join(err, seg.Close())
 	}

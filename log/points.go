@@ -18,13 +18,14 @@ type points struct {
 	mu    sync.Mutex
 	files map[string]map[checkpoint.Partition]int64 // by file name
 	lost  map[string]error                          // files that could not be read, and why
+	dirty map[string]bool                           // files that say something else than the maps
 }
 
 var pointFiles = []string{checkpoint.RecoveryPoints, checkpoint.LogStarts, checkpoint.HighWatermarks}
 
 // readPoints reads what there is. A malformed file is remembered as lost; an unreadable one is an error.
 func readPoints(fsys vfs.FS) (*points, error) {
-	p := &points{fs: fsys, files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}}
+	p := &points{fs: fsys, files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}, dirty: map[string]bool{}}
 	for _, name := range pointFiles {
 		entries, err := checkpoint.ReadOffsets(fsys, name)
 		if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
@@ -53,28 +54,87 @@ func (p *points) get(name string, tp TopicPartition) (offset int64, ok bool, los
 func (p *points) set(name string, tp TopicPartition, offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.files[name][checkpoint.Partition(tp)] = offset
+	p.setLocked(name, tp, offset)
+}
+
+func (p *points) setLocked(name string, tp TopicPartition, offset int64) {
+	key := checkpoint.Partition(tp)
+	if old, ok := p.files[name][key]; !ok || old != offset || p.lost[name] != nil {
+		p.files[name][key], p.dirty[name] = offset, true
+	}
 }
 
 // drop removes a partition's entry in memory.
 func (p *points) drop(name string, tp TopicPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.files[name], checkpoint.Partition(tp))
+	p.dropLocked(name, tp)
+}
+
+func (p *points) dropLocked(name string, tp TopicPartition) {
+	key := checkpoint.Partition(tp)
+	if _, ok := p.files[name][key]; ok || p.lost[name] != nil {
+		delete(p.files[name], key)
+		p.dirty[name] = true
+	}
+}
+
+// store makes one entry durable. After an error the entry in memory is the old one; the file may say either.
+func (p *points) store(name string, tp TopicPartition, offset int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := checkpoint.Partition(tp)
+	old, had := p.files[name][key]
+	p.setLocked(name, tp, offset)
+	err := p.persistLocked(name)
+	if err == nil {
+		return nil
+	}
+	p.dirty[name] = true
+	if had {
+		p.files[name][key] = old
+	} else {
+		delete(p.files[name], key)
+	}
+	return err
+}
+
+// forget durably removes what the root remembers of a partition that is not there any more.
+func (p *points) forget(tp TopicPartition) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range pointFiles {
+		if _, ok := p.files[name][checkpoint.Partition(tp)]; !ok {
+			continue
+		}
+		p.dropLocked(name, tp)
+		if err := p.persistLocked(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // persist makes one file durable as it stands in memory.
 func (p *points) persist(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.persistLocked(name)
+}
+
+func (p *points) persistLocked(name string) error {
+	if !p.dirty[name] && exists(p.fs, name) {
+		return nil
+	}
 	if err := checkpoint.WriteOffsets(p.fs, name, p.files[name]); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
+	delete(p.dirty, name)
 	delete(p.lost, name)
 	return nil
 }
 
-// writeAll makes all files durable and sees to it that cleaner-offset-checkpoint exists, as in every broker's root.
+// writeAll makes durable what is not yet, and sees to it that cleaner-offset-checkpoint exists, as in every broker's root.
 func (p *points) writeAll() error {
 	for _, name := range pointFiles {
 		if err := p.persist(name); err != nil {
@@ -85,12 +145,6 @@ func (p *points) writeAll() error {
 		return nil
 	}
 	return checkpoint.WriteOffsets(p.fs, checkpoint.CleanerOffsets, nil)
-}
-
-// persistRecoveryPoint writes a log's recovery point. It may only be called once everything below it is on the device.
-func (d *Dir) persistRecoveryPoint(l *Log) error {
-	d.points.set(checkpoint.RecoveryPoints, l.tp, l.load().RecoveryPoint)
-	return d.points.persist(checkpoint.RecoveryPoints)
 }
 
 // setAll notes all marks of a log. Kafka's file of start offsets names only logs that start above their first segment.

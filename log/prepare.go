@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/partlog/partlog/record"
@@ -17,7 +18,7 @@ type prepared struct {
 	first, last int64 // offsets; a leader's are known only under the lock
 	maxTime     int64 // largest batch timestamp; -1 none
 	appendTime  int64 // of a LogAppendTime log; else -1
-	epochs      bool  // a follower's batches carry epochs or legacy batches that the epoch cache must see
+	legacy      bool  // a follower's first batch is of an old format: its first offset is not known
 }
 
 // encode builds one batch from records, straight into the encoder's buffer.
@@ -93,6 +94,14 @@ func boundMillis(d time.Duration) int64 {
 	return d.Milliseconds()
 }
 
+// check judges encoded batches by their role. What holds no whole batch has count 0.
+func (l *Log) check(e *encoder, raw []byte, o AppendOptions) (prepared, error) {
+	if o.As == Follower {
+		return l.checkFollower(raw, o.LeaderEpoch)
+	}
+	return l.checkLeader(e, raw)
+}
+
 // checkLeader validates one encoded batch as a leader does for a client.
 func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
 	p := prepared{role: Leader, appendTime: -1}
@@ -102,6 +111,9 @@ func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
 	set, err := record.Check(raw, record.CheckOptions{Origin: record.Client, MaxBatchBytes: l.cfg.MaxMessageBytes})
 	if err != nil {
 		return p, refusedRecord(err)
+	}
+	if set.ValidBytes == 0 {
+		return p, nil
 	}
 	valid, err := e.dec.Validate(raw[:set.ValidBytes], record.ValidateOptions{
 		Origin:            record.Client,
@@ -126,7 +138,7 @@ func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
 // checkFollower checks batches that keep their offsets. A set that is left with nothing has count 0.
 func (l *Log) checkFollower(raw []byte, newest *int32) (prepared, error) {
 	p := prepared{role: Follower, appendTime: -1}
-	o := record.CheckOptions{Origin: record.Replication, LeaderEpoch: record.NoEpoch}
+	o := record.CheckOptions{Origin: record.Replication, LeaderEpoch: math.MaxInt32}
 	if newest != nil {
 		o.LeaderEpoch = *newest
 	}
@@ -143,7 +155,7 @@ func (l *Log) checkFollower(raw []byte, newest *int32) (prepared, error) {
 	p.raw, p.count, p.maxTime = raw[:set.ValidBytes], int64(set.Batches), set.MaxTimestamp
 	p.first, p.last = set.FirstOffset, set.LastOffset
 	if p.first < 0 { // a legacy wrapper's first offset is inside it
-		p.first = set.LastOffsetOfFirst
+		p.legacy, p.first = true, set.LastOffsetOfFirst
 	}
 	if p.first < 0 || p.last < p.first {
 		return p, fmt.Errorf("%w: offsets %d to %d", ErrInvalidRecord, p.first, p.last)

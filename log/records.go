@@ -7,18 +7,21 @@ import (
 	"github.com/partlog/partlog/record"
 )
 
-// Records yields the records from offset up to the bound at the time ranging begins; Follow waits for more until ctx
-// ends. In a log with gaps (compaction, follower) it begins with the first record at or above offset. A record is a
-// view, valid until the next step: Clone keeps it. Control records are left out. The error, if any, comes once and
-// last: *OffsetRangeError, ErrClosed, ctx's, or a *CorruptError. Ranging again starts again.
+// Records yields the records from offset up to the bound at the time ranging begins (the high watermark, unless
+// WithIsolation says otherwise); Follow goes on from there. In a log with gaps (compaction, follower) it begins with
+// the first record at or above offset. A record is a view, valid until the next step: Clone keeps it. Control records
+// are left out.
 //
-// Nothing is locked while the loop's body runs: it may append, truncate or close.
+// Nothing is locked while the loop's body runs: it may append, truncate or close. The error, if any, comes once and
+// last: *OffsetRangeError (the offset is not in the log, or no longer: truncated or deleted meanwhile), ErrClosed, ctx's,
+// or a *CorruptError, before which every good record has been yielded. Ranging again starts again.
 func (l *Log) Records(ctx context.Context, offset int64, options ...ReadOption) iter.Seq2[record.Record, error] {
 	return l.records(ctx, offset, collect(options), false)
 }
 
-// Follow is Records without an end: at the bound it waits for more. It ends with ctx's error, ErrClosed, or what ends
-// Records; a truncation below the offset it waits at is *OffsetRangeError unless WithReset says otherwise.
+// Follow is Records without an end: at the bound it waits for more, without polling. It ends with ctx's error, ErrClosed,
+// ErrFailed once a failed log has no more, or what ends Records; a truncation below the offset it has come to is
+// *OffsetRangeError unless WithReset says otherwise, also when other records have taken the place meanwhile.
 func (l *Log) Follow(ctx context.Context, offset int64, options ...ReadOption) iter.Seq2[record.Record, error] {
 	return l.records(ctx, offset, collect(options), true)
 }
@@ -27,43 +30,39 @@ func (v *view) records(ctx context.Context, offset int64, o readOptions, follow 
 	return func(yield func(record.Record, error) bool) {
 		dec := decoders.Get().(*record.Decoder)
 		defer decoders.Put(dec)
-		from := offset
-		for b, err := range v.batches(ctx, offset, o, follow) {
-			if err != nil {
-				yield(record.Record{}, err)
-				return
+		c := cursor{v: v, o: o, next: offset, follow: follow, split: true}
+		c.run(ctx, func(b record.Batch, from int64, err error) bool {
+			switch {
+			case err != nil:
+				return yield(record.Record{}, err)
+			case b.Control():
+				return true
 			}
-			if b.Control() {
-				continue
-			}
-			var more bool
-			if more, from = v.unpack(b, dec, from, o.end, yield); !more {
-				return
-			}
-		}
+			return v.unpack(b, dec, from, o.end, yield)
+		})
 	}
 }
 
-// unpack yields the records of one batch within [from, end).
-func (v *view) unpack(b record.Batch, dec *record.Decoder, from, end int64, yield func(record.Record, error) bool) (more bool, next int64) {
+// unpack yields the records of one batch within [from, end). It is false once the loop must end.
+func (v *view) unpack(b record.Batch, dec *record.Decoder, from, end int64, yield func(record.Record, error) bool) (more bool) {
 	for r, err := range b.Records(dec) {
 		switch {
 		case err != nil:
 			yield(record.Record{}, v.undecodable(b, err))
-			return false, from
+			return false
 		case r.Offset < from:
 			continue
 		case r.Offset >= end:
-			return false, from
+			return false
 		case v.closed.Load():
 			yield(record.Record{}, ErrClosed)
-			return false, from
+			return false
 		}
 		if !yield(r, nil) {
-			return false, from
+			return false
 		}
 	}
-	return true, b.LastOffset() + 1
+	return true
 }
 
 // undecodable names the batch whose CRC is right and whose records are not.

@@ -40,11 +40,26 @@ func (l *Log) recover(ctx context.Context, segs segments, at stored) (segments, 
 	if err != nil {
 		return segs, err
 	}
+	if from, err = l.finishRoll(ctx, segs, from, at); err != nil {
+		return segs, err
+	}
 	// What was read may sit in the page cache alone. Nothing is published before it is on the device.
 	if err := l.syncAll(segs[min(from, len(segs)-1):]); err != nil {
 		return segs, err
 	}
 	return l.startAbove(segs, at)
+}
+
+// finishRoll writes the last time index entry of a segment that ends at the recovery point: it was synced while it was
+// active, and a crash during the roll behind it may have left it without. It returns from where on to sync.
+func (l *Log) finishRoll(ctx context.Context, segs segments, from int, at stored) (int, error) {
+	if at.clean || from == 0 || from >= len(segs) || segs[from].Base() != at.recoveryPoint {
+		return from, nil
+	}
+	if err := segs[from-1].Seal(ctx); err != nil && !errors.Is(err, segment.ErrCorrupt) {
+		return from, err
+	}
+	return from - 1, nil
 }
 
 // cleanEnd says whether the active segment ends with a whole batch. Bytes behind it came after the clean stop.
@@ -156,7 +171,7 @@ func (l *Log) setAside(seg *segment.Segment) error {
 			return err
 		}
 	}
-	return seg.Delete()
+	return discard(seg)
 }
 
 // savedName is a plain file of the root that holds bytes cut out of a segment from a position on.

@@ -52,7 +52,7 @@ type Stats struct {
 	Offsets   Offsets
 	Bytes     int64 // of all .log files
 	Segments  int
-	Pinned    int   // references held by readers: Fetched that were not closed, running iterators
+	Pinned    int   // Fetched that were not closed and running iterators; each holds a segment, dropped ones too
 	Followers int   // iterators of Follow and Fetches that wait
 	Unsynced  int64 // offsets between Durable and LogEnd
 	Appends   int64
@@ -68,12 +68,12 @@ func (l *Log) Stats() Stats {
 	o := l.load()
 	s := Stats{
 		Offsets: o, Unsynced: o.LogEnd - o.Durable, Followers: int(l.followers.Load()),
+		Pinned:  int(l.pinned.Load()),
 		Appends: l.stats.appends.Load(), Syncs: l.stats.syncs.Load(), LastError: l.ended(),
 	}
 	for _, seg := range *l.list.Load() {
 		s.Segments++
 		s.Bytes += seg.Size()
-		s.Pinned += seg.Pins()
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package log
 
 import (
 	"context"
+	"errors"
 
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/segment"
@@ -25,52 +26,57 @@ func (l *Log) ResetTo(ctx context.Context, offset int64) error {
 	return nil
 }
 
-// resetTo empties the log. A crash between its steps leaves a prefix of the old log, or an empty log at the old or the
-// new start offset. The caller holds write and the round token.
+// resetTo empties the log. A crash between its steps leaves a prefix of the old log, or an empty log at the old first
+// segment or start offset, or at the new start offset. The caller holds write and the round token.
 func (l *Log) resetTo(offset int64, segs segments) error {
-	if err := l.lowerMarks(min(offset, segs[0].Base()), segs[0].Base()); err != nil {
+	old := segs[0]
+	if err := l.lowerMarks(min(offset, old.Base()), old.Base()); err != nil {
 		return err
 	}
-	for i := len(segs) - 1; i >= 0; i-- {
-		if err := segs[i].Rename(".deleted"); err != nil {
-			return err
-		}
+	if _, err := l.truncateTo(old.Base(), segs); err != nil {
+		return err
+	}
+	if err := l.epochs.Clear(); err != nil {
+		return err
+	}
+	l.publishEpoch()
+	if offset == old.Base() {
+		return nil
+	}
+	// Once the last segment is gone an open starts one at the start offset, so that must be the new one by then.
+	if err := l.dir.points.store(checkpoint.LogStarts, l.tp, offset); err != nil {
+		return err
+	}
+	if err := l.replaceLast(old, offset); err != nil {
+		return err
+	}
+	return l.persistStart(offset)
+}
+
+// replaceLast puts an empty segment at offset in the place of the one that is left, which is empty too.
+func (l *Log) replaceLast(old *segment.Segment, offset int64) error {
+	if err := old.Rename(".deleted"); err != nil {
+		return err
 	}
 	if err := l.syncDir(); err != nil {
-		return err
-	}
-	// From here on an open finds no segment and starts one at the start offset, so that must be the new one.
-	l.dir.points.set(checkpoint.LogStarts, l.tp, offset)
-	if err := l.dir.points.persist(checkpoint.LogStarts); err != nil {
 		return err
 	}
 	next, err := segment.Create(l.name, offset, l.segOpts)
 	if err != nil {
 		return err
 	}
+	list := segments{next}
+	l.list.Store(&list)
 	if err := next.Sync(); err != nil {
 		return err
 	}
 	if err := l.syncDir(); err != nil {
 		return err
 	}
-	list := segments{next}
-	l.list.Store(&list)
-	l.marks.cut(func(o *Offsets) {
-		*o = Offsets{LogStart: offset, LastStable: offset, HighWatermark: offset, LogEnd: offset,
-			Durable: offset, RecoveryPoint: offset, LeaderEpoch: o.LeaderEpoch}
-	})
 	l.commits.born = offset
-	for _, seg := range segs {
-		if err := seg.Delete(); err != nil {
-			return err
-		}
-	}
-	if err := l.epochs.Clear(); err != nil {
-		return err
-	}
-	if err := l.forgetAbove(-1); err != nil {
-		return err
-	}
-	return l.persistStart(offset)
+	l.marks.cut(min(offset, old.Base()), func(o *Offsets) {
+		*o = Offsets{LogStart: offset, LastStable: offset, HighWatermark: offset, LogEnd: offset,
+			Durable: offset, RecoveryPoint: o.RecoveryPoint, LeaderEpoch: o.LeaderEpoch}
+	})
+	return errors.Join(discard(old), l.dropSnapshotsAbove(-1))
 }

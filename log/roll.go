@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/partlog/partlog/segment"
 )
@@ -16,13 +17,21 @@ func (l *Log) rollIfNeeded(p *prepared) error {
 	if roll, _ := active.NeedsRoll(next, l.now()); !roll {
 		return nil
 	}
-	return l.roll(p.first)
+	base := p.first
+	if p.legacy { // Kafka's way: the lowest base from which the last offset is still representable
+		base = p.last - math.MaxInt32
+	}
+	return l.roll(base)
 }
 
 // Roll closes the active segment and starts a new one at the log end. An empty active segment is kept: there is
-// nothing to close. Like every roll it makes nothing durable by itself; the next Sync or durable append does.
+// nothing to close. Like every roll it first makes all records durable, so that a crash can only take from the newest
+// segment and never leaves a hole in the log.
 func (l *Log) Roll(ctx context.Context) error {
 	if err := l.admit(ctx); err != nil {
+		return err
+	}
+	if err := l.commitAll(ctx); err != nil {
 		return err
 	}
 	l.write.Lock()
@@ -33,7 +42,26 @@ func (l *Log) Roll(ctx context.Context) error {
 	return l.roll(l.load().LogEnd)
 }
 
+// syncAhead makes the active segment durable when the coming append will roll it: the roll has to, and here nobody else
+// waits for it and ctx is heard.
+func (l *Log) syncAhead(ctx context.Context, p *prepared) error {
+	end := l.load().LogEnd
+	last := p.last
+	if p.role == Leader {
+		last = end + p.count - 1
+	}
+	next := segment.Incoming{Bytes: int64(len(p.raw)), LastOffset: last, MaxTimestamp: p.maxTime}
+	if roll, _ := l.list.Load().active().NeedsRoll(next, l.now()); !roll {
+		return nil
+	}
+	return l.commitAll(ctx)
+}
+
 // roll starts a segment at base, or at the log end if that is higher. The caller holds write.
+//
+// Everything in the log is made durable first: were the old segment's tail lost and the new segment kept, the log would
+// have a hole that no recovery can tell from a legal gap. What an append or Roll synced before it took the lock (see
+// syncAhead) need not be synced here.
 //
 // The new files are created first: when that fails (no space, say) the log goes on in the old segment as if nothing
 // had been asked. Their directory entry becomes durable in the next commit round, before the first ack (commit.go).
@@ -47,12 +75,15 @@ func (l *Log) roll(base int64) error {
 		}
 		return fmt.Errorf("roll %s: segment %d already exists and is not empty", l.name, base)
 	}
+	if err := l.syncBelowRoll(); err != nil {
+		return err
+	}
 	next, err := segment.Create(l.name, base, l.segOpts)
 	if err != nil {
 		return l.rollRefused(err)
 	}
 	if err := active.Seal(context.Background()); err != nil {
-		err = errors.Join(err, next.Delete())
+		err = errors.Join(err, discard(next))
 		return l.rollRefused(err)
 	}
 	list := segs.with(next)

@@ -44,6 +44,9 @@ func (s segments) named(logFile string) int {
 	return -1
 }
 
+// discard removes a segment's files and gives the segment up; readers that hold it go on.
+func discard(seg *segment.Segment) error { return errors.Join(seg.Delete(), seg.Abandon()) }
+
 // explain turns a segment's damage into the log's, with the intact ranges on both sides; other errors pass.
 func (s segments) explain(err error) error {
 	var c *segment.CorruptError
@@ -57,4 +60,41 @@ func (s segments) explain(err error) error {
 		intact[1] = s[i+1].Base()
 	}
 	return &CorruptError{File: c.File, Position: c.Position, Offset: c.Offset, Intact: intact, Err: err}
+}
+
+// explainAt is explain for a reader that wanted offset. It also looks whether the segment itself is readable again behind
+// the bad batch.
+func (s segments) explainAt(err error, offset int64) error {
+	c, ok := errors.AsType[*CorruptError](s.explain(err))
+	if !ok {
+		return err
+	}
+	if c.Offset < 0 {
+		c.Offset, c.Intact[0] = offset, offset
+	}
+	if i := s.named(c.File); i >= 0 {
+		if behind, ok := readableBehind(s[i], c); ok {
+			c.Intact[1] = behind
+		}
+	}
+	return c
+}
+
+// readableBehind is the first batch behind a bad one, if the bad one's header still leads there.
+func readableBehind(seg *segment.Segment, c *CorruptError) (offset int64, ok bool) {
+	bad, err := seg.Find(c.Offset)
+	if err != nil || bad.Pos != c.Position {
+		return 0, false
+	}
+	next, err := seg.Find(bad.LastOffset + 1)
+	if err != nil || next.Pos <= bad.Pos {
+		return 0, false
+	}
+	for b, err := range seg.Batches(next.Pos) {
+		if err != nil {
+			break
+		}
+		return b.BaseOffset(), true
+	}
+	return 0, false
 }

@@ -3,6 +3,7 @@ package log
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/partlog/partlog/segment"
@@ -18,13 +19,14 @@ type At struct {
 // OffsetForTime finds the first record whose timestamp is at or after t, among those readers can see. As in Kafka the
 // answer comes from the first segment whose largest timestamp is at or after t (a segment without timestamps counts
 // with its file's modification time), so in a log with disordered timestamps earlier offsets may hold later times and
-// the other way round. ErrNotFound if there is none.
+// the other way round. A time before 1970 is the first millisecond of 1970. ErrNotFound if there is none; else ErrClosed,
+// ctx's error, or a *CorruptError.
 func (l *Log) OffsetForTime(ctx context.Context, t time.Time) (At, error) {
 	return l.offsetForTime(ctx, t)
 }
 
-// OffsetOfMaxTime finds the first record that has the log's largest timestamp, among those readers can see.
-// ErrNotFound in a log without timestamps.
+// OffsetOfMaxTime finds the first record that has the log's largest timestamp. As in Kafka it is ErrNotFound if that
+// record is not visible yet, and in a log without timestamps.
 func (l *Log) OffsetOfMaxTime(ctx context.Context) (At, error) { return l.offsetOfMaxTime(ctx) }
 
 func (v *view) offsetForTime(ctx context.Context, t time.Time) (At, error) {
@@ -47,31 +49,86 @@ func (v *view) offsetForTime(ctx context.Context, t time.Time) (At, error) {
 }
 
 func (v *view) offsetOfMaxTime(ctx context.Context) (At, error) {
-	return v.lookup(ctx, func(_ Offsets, segs segments) (segment.TimePosition, error) {
-		var best *segment.Segment
-		most := int64(-1)
+	return v.lookup(ctx, func(o Offsets, segs segments) (segment.TimePosition, error) {
+		best := segment.TimePosition{Timestamp: -1}
 		for _, seg := range segs {
 			if err := ctx.Err(); err != nil {
-				return segment.TimePosition{}, err
+				return best, err
 			}
-			largest, offset, err := seg.LargestTimestamp()
+			p, err := latest(seg, o.LogStart, best.Timestamp)
 			if err != nil {
-				return segment.TimePosition{}, err
+				return best, err
 			}
-			if offset >= 0 && largest > most {
-				best, most = seg, largest
+			if p.Timestamp > best.Timestamp {
+				best = p
 			}
 		}
-		if best == nil {
-			return segment.TimePosition{}, segment.ErrNotFound
+		if best.Timestamp < 0 {
+			return best, segment.ErrNotFound
 		}
-		return best.OffsetOfMaxTimestamp()
+		return best, nil
 	})
+}
+
+// latest is the first record at or above from with the largest timestamp of a segment, if that is above known. Only a
+// segment that from cuts in two, with its largest timestamp below, is read as a whole.
+func latest(seg *segment.Segment, from, known int64) (segment.TimePosition, error) {
+	none := segment.TimePosition{Timestamp: -1}
+	largest, offset, err := seg.LargestTimestamp()
+	if err != nil || offset < 0 || largest <= known {
+		return none, err
+	}
+	p, err := seg.OffsetOfMaxTimestamp()
+	if errors.Is(err, segment.ErrNotFound) {
+		return none, nil
+	}
+	if err != nil || p.Offset >= from {
+		return p, err
+	}
+	if largest, err = largestFrom(seg, from); err != nil || largest <= known {
+		return none, err
+	}
+	return seg.FindTime(largest, from)
+}
+
+// largestFrom is the largest timestamp of the records at or above from, -1 if there is none.
+func largestFrom(seg *segment.Segment, from int64) (int64, error) {
+	largest := int64(-1)
+	at, err := seg.Find(from)
+	if errors.Is(err, segment.ErrNotFound) {
+		return largest, nil
+	}
+	if err != nil {
+		return largest, err
+	}
+	for b, err := range seg.Batches(at.Pos) {
+		if err != nil {
+			return largest, err
+		}
+		if b.BaseOffset() >= from {
+			largest = max(largest, b.MaxTimestamp())
+			continue
+		}
+		for r, err := range b.Records(nil) {
+			if err != nil {
+				return largest, err
+			}
+			if r.Offset >= from {
+				largest = max(largest, r.Timestamp)
+			}
+		}
+	}
+	return largest, nil
 }
 
 // lookup runs find over the present segments, and again if a truncation got in its way.
 func (v *view) lookup(ctx context.Context, find func(Offsets, segments) (segment.TimePosition, error)) (At, error) {
-	for {
+	if v.refresh != nil {
+		if err := v.refresh(false); err != nil {
+			return At{}, err
+		}
+	}
+	for stale := 0; ; runtime.Gosched() {
 		if v.closed.Load() {
 			return At{}, ErrClosed
 		}
@@ -81,14 +138,19 @@ func (v *view) lookup(ctx context.Context, find func(Offsets, segments) (segment
 		o, cuts := v.loadCuts()
 		list := v.list.Load()
 		p, err := find(o, *list)
-		switch {
-		case errors.Is(err, segment.ErrNotFound), err == nil && p.Offset >= o.HighWatermark:
-			return At{}, ErrNotFound
-		case err == nil:
-			return At{Offset: p.Offset, Timestamp: p.Timestamp, LeaderEpoch: p.LeaderEpoch}, nil
+		none := errors.Is(err, segment.ErrNotFound)
+		if none {
+			err = nil
 		}
-		if _, now := v.loadCuts(); now == cuts && v.list.Load() == list {
-			return At{}, (*list).explain(err)
+		moved, err := v.settled(list, cuts, err, &stale)
+		switch {
+		case err != nil:
+			return At{}, (*list).explainAt(err, o.LogStart)
+		case moved:
+		case none || p.Offset >= o.HighWatermark:
+			return At{}, ErrNotFound
+		default:
+			return At{Offset: p.Offset, Timestamp: p.Timestamp, LeaderEpoch: p.LeaderEpoch}, nil
 		}
 	}
 }

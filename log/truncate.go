@@ -79,7 +79,7 @@ func (l *Log) dropBareEpoch(end int64) error {
 // truncateTo cuts inside the present segments. Every prefix of its steps recovers to a prefix of the old log:
 //
 //  1. recovery point, high watermark and hint are lowered, on the device
-//  2. the segments above are renamed to .deleted, highest first; directory synced
+//  2. the segments above are renamed to .deleted, one by one from the highest, the directory synced after each
 //  3. the segment that holds the cut is shortened and synced, indexes included
 //  4. epochs and snapshots that speak of the removed offsets go
 //  5. the start offset follows if it lay above
@@ -105,15 +105,18 @@ func (l *Log) truncateTo(offset int64, segs segments) (end int64, err error) {
 	if end, err = cut.NextOffset(); err != nil {
 		return 0, err
 	}
-	l.marks.cut(func(o *Offsets) {
+	if err := l.syncDir(); err != nil {
+		return 0, err
+	}
+	l.commits.born = cut.Base()
+	l.marks.cut(end, func(o *Offsets) {
 		o.LogEnd, o.Durable = end, end
 		o.clampToEnd()
 	})
-	l.commits.born = cut.Base()
 	if err := l.forgetAbove(end); err != nil {
 		return 0, err
 	}
-	return end, l.persistStart(cut.Base())
+	return end, l.persistStart(segs[0].Base())
 }
 
 // clampToEnd pulls every mark down to the log end.
@@ -136,39 +139,36 @@ func cutPoint(seg *segment.Segment, offset int64) (int64, error) {
 }
 
 // lowerMarks makes the root's checkpoints promise nothing above end. The checkpoints come first: from here on a crash
-// may find the old data, the new, or anything between, and all of it is read as a tail.
+// may find the old data, the new, or anything between, and all of it is read as a tail. base is the active segment's, for
+// the hint. The caller holds write and the round token.
 func (l *Log) lowerMarks(end, base int64) error {
 	var before Offsets
-	l.marks.cut(func(o *Offsets) {
+	l.marks.cut(end, func(o *Offsets) {
 		before = *o
-		o.HighWatermark, o.LastStable = min(o.HighWatermark, end), min(o.LastStable, end)
-		o.RecoveryPoint, o.Durable = min(o.RecoveryPoint, end), min(o.Durable, end)
+		o.LogEnd = min(o.LogEnd, end) // readers must not look for what is about to go
+		o.clampToEnd()
 	})
+	if l.commits.storedRP > end || before.RecoveryPoint > end {
+		if err := l.storeRecoveryPoint(end); err != nil {
+			return err
+		}
+	}
 	p := l.dir.points
-	if stored, ok, _ := p.get(checkpoint.RecoveryPoints, l.tp); ok && stored > end {
-		p.set(checkpoint.RecoveryPoints, l.tp, end)
-		if err := p.persist(checkpoint.RecoveryPoints); err != nil {
-			return err
-		}
-	}
 	if stored, ok, _ := p.get(checkpoint.HighWatermarks, l.tp); ok && stored > end || before.HighWatermark > end {
-		p.set(checkpoint.HighWatermarks, l.tp, min(before.HighWatermark, end))
-		if err := p.persist(checkpoint.HighWatermarks); err != nil {
+		if err := p.store(checkpoint.HighWatermarks, l.tp, min(before.HighWatermark, end)); err != nil {
 			return err
 		}
 	}
-	if err := l.dir.hints.lower(l.name, hint{offset: min(before.Durable, end), base: base, recoveryPoint: min(before.RecoveryPoint, end)}); err != nil {
+	h := hint{offset: min(before.Durable, end), base: base, recoveryPoint: l.commits.storedRP}
+	if err := l.dir.hints.lower(l.name, h); err != nil {
 		return fmt.Errorf("lower the durable hint of %s: %w", l.name, err)
 	}
 	return nil
 }
 
-// dropSegments takes segs[from:] out of the log: out of the list, renamed from the highest down, directory synced, then
-// removed. Readers that hold one finish.
+// dropSegments takes segs[from:] out of the log: out of the list, then renamed one by one from the highest down, each
+// gone for good before the next, so that a crash leaves no hole; then removed. Readers that hold one finish.
 func (l *Log) dropSegments(segs segments, from int) error {
-	if from == len(segs) {
-		return nil
-	}
 	if from > 0 {
 		rest := segs[:from:from]
 		l.list.Store(&rest)
@@ -177,13 +177,13 @@ func (l *Log) dropSegments(segs segments, from int) error {
 		if err := segs[i].Rename(".deleted"); err != nil {
 			return err
 		}
-	}
-	if err := l.syncDir(); err != nil {
-		return err
+		if err := l.syncDir(); err != nil {
+			return err
+		}
 	}
 	var errs []error
 	for _, seg := range segs[from:] {
-		errs = append(errs, seg.Delete())
+		errs = append(errs, discard(seg))
 	}
 	return errors.Join(errs...)
 }
@@ -201,13 +201,17 @@ func (l *Log) forgetAbove(end int64) error {
 	return l.syncDir()
 }
 
-// persistStart writes the start offset if the checkpoint says something else.
+// persistStart writes the start offset if the checkpoint says something else. Kafka's file names only logs that start
+// above their first segment.
 func (l *Log) persistStart(firstBase int64) error {
 	o, p := l.load(), l.dir.points
 	stored, ok, _ := p.get(checkpoint.LogStarts, l.tp)
-	if !ok && o.LogStart <= firstBase || ok && stored == o.LogStart {
-		return nil
+	switch {
+	case o.LogStart > firstBase && (!ok || stored != o.LogStart):
+		return p.store(checkpoint.LogStarts, l.tp, o.LogStart)
+	case o.LogStart <= firstBase && ok:
+		p.drop(checkpoint.LogStarts, l.tp)
+		return p.persist(checkpoint.LogStarts)
 	}
-	p.setAll(l.tp, o, firstBase)
-	return p.persist(checkpoint.LogStarts)
+	return nil
 }

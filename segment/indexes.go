@@ -145,11 +145,21 @@ func (s *Segment) checkIndexes(x *indexes) error {
 	if err := s.tolerate(x.time.Check(last)); err != nil {
 		return err
 	}
-	if x.time.Len() == 0 && x.offset.Len() > 0 && !s.o.ReadOnly {
-		// An emptied time index; legal only if no batch has a timestamp.
-		if ts, err := s.firstTimestamp(); err == nil && ts >= 0 {
-			return index.ErrDamaged
-		}
+	if s.o.ReadOnly {
+		return nil
+	}
+	return s.checkFirstTime(x)
+}
+
+// checkFirstTime looks for a time index that was emptied or begins with zeros, as a length that reached the disk before
+// its data leaves it: legal only if no batch has a timestamp, or if the first one has 0.
+func (s *Segment) checkFirstTime(x *indexes) error {
+	first, any, err := x.time.At(0)
+	if err != nil || !any && x.offset.Len() == 0 || any && (first.Timestamp != 0 || first.Offset != s.base) {
+		return err
+	}
+	if ts, err := s.firstTimestamp(); err == nil && (!any && ts >= 0 || any && ts > 0) {
+		return index.ErrDamaged
 	}
 	return nil
 }
