@@ -69,7 +69,7 @@ func Check(raw []byte, o CheckOptions) (Set, error) {
 		if err != nil {
 			return set, at(err, pos)
 		}
-		if o.Origin == Replication && batch.LeaderEpoch() > o.LeaderEpoch {
+		if e := batch.LeaderEpoch(); o.Origin == Replication && e != NoEpoch && e > o.LeaderEpoch {
 			break
 		}
 		if err := o.check(batch); err != nil {

@@ -121,7 +121,7 @@ type legacyWrapper struct {
 }
 
 // openLegacy decompresses the wrapper m and checks everything about its inner messages that makes offsets: they parse, their
-// CRCs match, they are not compressed themselves, and no offset is negative.
+// CRCs match, they are not compressed themselves, and no offset is negative or below the one before.
 func (d *Decoder) openLegacy(m *legacyMessage) (legacyWrapper, error) {
 	codec := m.codec()
 	switch {
@@ -169,8 +169,12 @@ func scanLegacy(set []byte) (first, last int64, err error) {
 	n := 0
 	for p := set; len(p) > 0; n++ {
 		rest, reason := cutLegacy(p, &m)
-		if reason == "" && m.codec() != None {
+		switch {
+		case reason != "":
+		case m.codec() != None:
 			reason = "a compressed message inside a compressed set"
+		case m.offset < last:
+			reason = fmt.Sprintf("%d is no offset behind %d", m.offset, last)
 		}
 		if reason != "" {
 			return 0, 0, &CorruptError{Field: fmt.Sprintf("record %d", n), Reason: reason}

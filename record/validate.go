@@ -120,7 +120,7 @@ func (o *ValidateOptions) checkHeader(b Batch) error {
 	offsets, count := int64(b.lastOffsetDelta())+1, int64(b.Count())
 	id, epoch, sequence := b.Producer()
 	switch {
-	case b.Codec() > Zstd || o.Codec > Zstd:
+	case b.Codec() > Zstd || o.target(None) > Zstd:
 		return fmt.Errorf("%w in attributes %#x", ErrCodec, b.Attributes())
 	case offsets <= 0:
 		return invalidBatch("the last offset delta is %d", offsets-1)

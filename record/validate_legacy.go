@@ -35,7 +35,7 @@ func (d *Decoder) validateLegacy(raw []byte, o *ValidateOptions) (Validated, err
 func (d *Decoder) startLegacy(b Batch, o *ValidateOptions, more bool) error {
 	source := b.Codec()
 	switch {
-	case source >= Zstd || o.Codec > Zstd:
+	case source >= Zstd || o.target(None) > Zstd:
 		return fmt.Errorf("%w in attributes %#x of magic %d", ErrCodec, b.Attributes(), b.Magic())
 	case source != None && more:
 		return invalidBatch("more than one batch")

@@ -654,6 +654,19 @@ func TestRebuiltBatchAboveTheLimitIsTooLarge(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooLarge, "what decompresses beyond the decoder's limit")
 }
 
+func TestTheTopicsCodecIsNotLookedAtIfItIsTheProducers(t *testing.T) {
+	o := topic()
+	o.Codec, o.CodecFromProducer = 9, true
+	for _, raw := range [][]byte{buildAll(t, BuilderOptions{}, 0, keyed(now)...).Bytes(), oldEntry(1, 0, 0, now, []byte("k"), nil)} {
+		v, err := NewDecoder(Limits{}).Validate(raw, o)
+		require.NoError(t, err)
+		require.Equal(t, None, v.Batch.Codec())
+	}
+	o.CodecFromProducer = false
+	_, err := NewDecoder(Limits{}).Validate(buildAll(t, BuilderOptions{}, 0, keyed(now)...).Bytes(), o)
+	require.ErrorIs(t, err, ErrCodec)
+}
+
 func TestUnknownCodecAndGivenOffsetsAreRefused(t *testing.T) {
 	b := withHeader(buildAll(t, BuilderOptions{}, 0, keyed(now)...), func(h []byte) { h[posAttributes+1] = 6 })
 	_, err := validate(t, b.Bytes(), topic())
