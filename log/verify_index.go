@@ -198,8 +198,10 @@ func (c *offsetCheck) single(rel, pos int32) bool {
 func (c *offsetCheck) batch(pos, base, last int64, epoch int32) {
 	c.tail = pos
 	if epoch >= 0 && epoch != c.epoch {
+		if c.epoch >= 0 {
+			c.epochs++
+		}
 		c.epoch = epoch
-		c.epochs++
 	}
 	for c.have && c.pos <= pos {
 		switch {
