@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,41 +24,6 @@ func keyed(stamps ...int64) []Record {
 		records[i] = Record{Offset: int64(i), Timestamp: ts, Key: fmt.Appendf(nil, "key-%d", i), Value: bytes.Repeat([]byte{'v'}, 50)}
 	}
 	return records
-}
-
-// oldEntry encodes one message of magic 0 or 1.
-func oldEntry(magic byte, attributes byte, offset, timestamp int64, key, value []byte) []byte {
-	body := []byte{0, 0, 0, 0, magic, attributes}
-	if magic == 1 {
-		body = binary.BigEndian.AppendUint64(body, uint64(timestamp))
-	}
-	for _, b := range [][]byte{key, value} {
-		if b == nil {
-			body = binary.BigEndian.AppendUint32(body, 0xffffffff)
-			continue
-		}
-		body = append(binary.BigEndian.AppendUint32(body, uint32(len(b))), b...)
-	}
-	binary.BigEndian.PutUint32(body, crc32.ChecksumIEEE(body[4:]))
-	entry := binary.BigEndian.AppendUint64(nil, uint64(offset))
-	entry = binary.BigEndian.AppendUint32(entry, uint32(len(body)))
-	return append(entry, body...)
-}
-
-// oldSet encodes records as entries of their own or, with a codec, as one wrapper.
-func oldSet(t testing.TB, magic byte, c Codec, records ...Record) []byte {
-	t.Helper()
-	var set []byte
-	for _, r := range records {
-		set = append(set, oldEntry(magic, 0, r.Offset, r.Timestamp, r.Key, r.Value)...)
-	}
-	if c == None {
-		return set
-	}
-	value, err := compress(nil, set, c, 0)
-	require.NoError(t, err)
-	last := records[len(records)-1]
-	return oldEntry(magic, byte(c), last.Offset, last.Timestamp, nil, value)
 }
 
 // withHeader changes header bytes of a copy and stamps the CRC again.
@@ -90,27 +54,6 @@ func validate(t testing.TB, raw []byte, o ValidateOptions) (Validated, error) {
 	return v, nil
 }
 
-// Scenario: V001
-func TestInnerOffsetsThatAreAllZeroAreRefusedInV2AndRepairedInOlderFormats(t *testing.T) {
-	zero := zeroDeltas(t, Gzip, 20)
-	_, err := validate(t, zero.Bytes(), topic())
-	require.ErrorIs(t, err, ErrInvalidRecord)
-	var records *InvalidRecordsError
-	require.ErrorAs(t, err, &records)
-	require.Equal(t, 19, records.Total)
-
-	for _, magic := range []byte{0, 1} {
-		same := keyed(make([]int64, 20)...)
-		for i := range same {
-			same[i].Offset, same[i].Timestamp = 0, now
-		}
-		v, err := validate(t, oldSet(t, magic, Gzip, same...), topic())
-		require.NoError(t, err)
-		v.Place(5, 1)
-		requireOffsets(t, v.Batch, 5, 20)
-	}
-}
-
 // zeroDeltas is a batch of n records whose offset deltas are all 0.
 func zeroDeltas(t testing.TB, c Codec, n int) Batch {
 	t.Helper()
@@ -138,47 +81,6 @@ func requireOffsets(t testing.TB, b Batch, base int64, n int) {
 	}
 }
 
-// Scenario: V002
-func TestOnlyUncompressedLegacyEntriesMayComeInNumbers(t *testing.T) {
-	one := keyed(now)
-	for _, c := range allCodecs {
-		b := buildAll(t, BuilderOptions{Codec: c}, 0, one...).Bytes()
-		_, err := validate(t, append(bytes.Clone(b), b...), topic())
-		require.ErrorIs(t, err, ErrInvalidRecord, c)
-	}
-	for _, magic := range []byte{0, 1} {
-		wrapper := oldSet(t, magic, Gzip, one...)
-		_, err := validate(t, append(bytes.Clone(wrapper), wrapper...), topic())
-		require.ErrorIs(t, err, ErrInvalidRecord)
-		_, err = validate(t, append(oldSet(t, magic, None, one...), wrapper...), topic())
-		require.ErrorIs(t, err, ErrInvalidRecord, "a wrapper behind an entry")
-
-		v, err := validate(t, oldSet(t, magic, None, keyed(now, now)...), topic())
-		require.NoError(t, err)
-		require.Equal(t, 2, v.Count)
-	}
-	_, err := validate(t, append(oldSet(t, 0, None, one...), oldSet(t, 1, None, one...)...), topic())
-	require.ErrorIs(t, err, ErrInvalidRecord, "mixed formats")
-	_, err = NewDecoder(Limits{}).Validate(nil, topic())
-	require.ErrorIs(t, err, ErrInvalidRecord, "no batch")
-}
-
-// Scenario: V004
-func TestInnerMagicOtherThanTheWrappersIsAnErrorOfEveryRecord(t *testing.T) {
-	var set []byte
-	for i := range 20 {
-		set = append(set, oldEntry(0, 0, int64(i), 0, []byte("k"), []byte("v"))...)
-	}
-	value, err := compress(nil, set, Gzip, 0)
-	require.NoError(t, err)
-	_, err = validate(t, oldEntry(1, byte(Gzip), 19, now, nil, value), topic())
-	require.ErrorIs(t, err, ErrInvalidRecord)
-	var records *InvalidRecordsError
-	require.ErrorAs(t, err, &records)
-	require.Equal(t, 20, records.Total)
-	require.Len(t, records.Records, 20)
-}
-
 // Scenario: V005
 func TestRecordCountMustBeTheNumberOfOffsets(t *testing.T) {
 	for _, c := range []Codec{None, Gzip} {
@@ -202,68 +104,6 @@ func TestRecordCountMustBeTheNumberOfOffsets(t *testing.T) {
 			_, err := validate(t, bad.Bytes(), topic())
 			require.ErrorIs(t, err, ErrInvalidRecord, count)
 		}
-	}
-}
-
-// Scenario: V007
-func TestTimestampsOutsideTheWindowAreRefused(t *testing.T) {
-	for _, c := range []Codec{None, Gzip} {
-		for _, row := range []struct {
-			stamp int64
-			ok    bool
-		}{{now - 1001, false}, {now - 1000, true}, {now + 1000, true}, {now + 1001, false}, {NoTimestamp, true}, {0, false}} {
-			b := buildAll(t, BuilderOptions{Codec: c}, 0, keyed(row.stamp)...)
-			_, err := validate(t, bytes.Clone(b.Bytes()), topic())
-			if row.ok {
-				require.NoError(t, err, row.stamp)
-			} else {
-				require.ErrorIs(t, err, ErrInvalidTimestamp, row.stamp)
-			}
-			o := topic()
-			o.TimestampBefore, o.TimestampAfter = -1, -1
-			_, err = validate(t, bytes.Clone(b.Bytes()), o)
-			require.NoError(t, err, "no bounds")
-			o.TimestampBefore, o.TimestampAfter = 1<<63-1, 1<<63-1
-			_, err = validate(t, bytes.Clone(b.Bytes()), o)
-			require.NoError(t, err, "Kafka's default bounds")
-		}
-	}
-}
-
-func TestNegativeTimestampsAreRefused(t *testing.T) {
-	b := withHeader(buildAll(t, BuilderOptions{}, 0, keyed(now)...), func(h []byte) {
-		binary.BigEndian.PutUint64(h[posBaseTimestamp:], ^uint64(4))
-	})
-	o := topic()
-	o.TimestampBefore = -1
-	_, err := validate(t, b.Bytes(), o)
-	require.ErrorIs(t, err, ErrInvalidTimestamp)
-}
-
-// Scenario: V009
-func TestInvalidTimestampWinsOverInvalidRecords(t *testing.T) {
-	for _, c := range allCodecs {
-		records := keyed(now, now-5000, now, now+5000, now, now)
-		for i := range records {
-			if i != 1 && i != 3 {
-				records[i].Key = nil
-			}
-		}
-		o := topic()
-		o.Compacted = true
-		_, err := validate(t, buildAll(t, BuilderOptions{Codec: c}, 0, records...).Bytes(), o)
-		require.ErrorIs(t, err, ErrInvalidTimestamp)
-		require.NotErrorIs(t, err, ErrInvalidRecord)
-		var all *InvalidRecordsError
-		require.ErrorAs(t, err, &all)
-		require.Equal(t, 6, all.Total)
-		for i, r := range all.Records {
-			require.Equal(t, i, r.Index)
-			require.Equal(t, i == 1 || i == 3, r.Timestamp)
-		}
-		var first *InvalidRecordError
-		require.ErrorAs(t, err, &first)
-		require.Equal(t, 0, first.Index)
 	}
 }
 
@@ -356,47 +196,6 @@ func sameProducer(t testing.TB, want, got Batch) {
 	require.Equal(t, want.Control(), got.Control())
 }
 
-var producers = []*Producer{nil, {ID: 1324, Epoch: 10, BaseSequence: 984}, {ID: 1324, Epoch: 10, BaseSequence: 984, Transactional: true}}
-
-// Scenario: V014
-// Scenario: V015
-func TestCreateTimeBatchOfTheTopicsCodecStaysAsItIs(t *testing.T) {
-	for _, p := range producers {
-		for _, c := range allCodecs {
-			records := keyed(now-1, now+1, now)
-			b := buildAll(t, BuilderOptions{Codec: c, Producer: p}, 0, records...)
-			want := Batch{bytes.Clone(b.Bytes())}
-			v, err := validate(t, b.Bytes(), topic())
-			require.NoError(t, err)
-			require.False(t, v.Rebuilt)
-			require.Equal(t, want.Bytes(), v.Batch.Bytes())
-			v.Place(100, 9)
-			require.Equal(t, want.Bytes()[posMagic:], v.Batch.Bytes()[posMagic:], "offset and epoch only")
-			require.Equal(t, now+1, v.MaxTimestamp)
-			require.Equal(t, int64(-1), v.AppendTime)
-			require.Equal(t, int64(102), v.Batch.LastOffset(), "the offset of the largest timestamp is the batch's last")
-			require.Equal(t, int32(9), v.Batch.LeaderEpoch())
-			sameProducer(t, want, v.Batch)
-			for i, r := range collect(t, v.Batch) {
-				require.Equal(t, records[i].Timestamp, r.Timestamp)
-			}
-		}
-	}
-}
-
-func TestWrongMaxTimestampOfAProducerIsRepaired(t *testing.T) {
-	for _, c := range []Codec{None, Gzip} {
-		b := withHeader(buildAll(t, BuilderOptions{Codec: c}, 0, keyed(now-1, now+1, now)...), func(h []byte) {
-			binary.BigEndian.PutUint64(h[posMaxTimestamp:], 77)
-			h[posAttributes] = 0xff // unknown bits
-		})
-		v, err := validate(t, b.Bytes(), topic())
-		require.NoError(t, err)
-		require.Equal(t, now+1, v.Batch.MaxTimestamp())
-		require.Equal(t, uint16(c), v.Batch.Attributes(), "attributes that are written again lose unknown bits")
-	}
-}
-
 func TestUnknownAttributeBitsStayWhereNothingElseChanges(t *testing.T) {
 	b := withHeader(buildAll(t, BuilderOptions{}, 0, keyed(now)...), func(h []byte) {
 		h[posAttributes], h[posAttributes+1] = 0xa5, 0x80|attrDeleteHorizon
@@ -442,110 +241,6 @@ func TestOtherCodecIsRecompressed(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Scenario: V017
-func TestLogAppendTimeOnlyChangesTheHeader(t *testing.T) {
-	for _, c := range allCodecs {
-		b := buildAll(t, BuilderOptions{Codec: c}, 0, keyed(0, 0, 0)...)
-		before := Batch{bytes.Clone(b.Bytes())}
-		o := topic()
-		o.TimestampType = LogAppendTime
-		v, err := validate(t, b.Bytes(), o)
-		require.NoError(t, err)
-		require.False(t, v.Rebuilt)
-		require.Equal(t, before.Size(), v.Batch.Size())
-		require.Equal(t, LogAppendTime, v.Batch.TimestampType())
-		require.Equal(t, now, v.Batch.MaxTimestamp())
-		require.Equal(t, []int64{now, now}, []int64{v.MaxTimestamp, v.AppendTime})
-		require.Equal(t, before.BaseTimestamp(), v.Batch.BaseTimestamp())
-		require.Equal(t, before.Bytes()[HeaderSize:], v.Batch.Bytes()[HeaderSize:])
-		for _, r := range collect(t, v.Batch) {
-			require.Equal(t, now, r.Timestamp)
-		}
-	}
-}
-
-func TestLogAppendTimeFlagOfAProducer(t *testing.T) {
-	flagged := func(c Codec) []byte {
-		b := buildAll(t, BuilderOptions{Codec: c}, 0, keyed(now, now)...)
-		b.SetAppendTime(now + 5)
-		return b.Bytes()
-	}
-	for _, c := range []Codec{None, Gzip} {
-		v, err := validate(t, flagged(c), topic())
-		require.NoError(t, err, "a CreateTime topic takes it in and clears the flag")
-		require.Equal(t, CreateTime, v.Batch.TimestampType())
-		require.Equal(t, now+5, v.Batch.MaxTimestamp())
-
-		o := topic()
-		o.TimestampType = LogAppendTime
-		_, err = validate(t, flagged(c), o)
-		require.ErrorIs(t, err, ErrInvalidTimestamp, "a LogAppendTime topic does not")
-
-		future := buildAll(t, BuilderOptions{Codec: c}, 0, keyed(now+1<<40)...)
-		_, err = validate(t, future.Bytes(), o)
-		require.NoError(t, err, "producers' times do not matter there")
-	}
-}
-
-// Scenario: V018
-func TestLogAppendTimeWithAnotherFormatOrCodec(t *testing.T) {
-	o := topic()
-	o.TimestampType = LogAppendTime
-	o.CodecFromProducer, o.Codec = false, Gzip
-	for name, raw := range map[string][]byte{
-		"v0": oldSet(t, 0, None, keyed(0, 0, 0)...),
-		"v1": oldSet(t, 1, Snappy, keyed(5, 6, 7)...),
-		"v2": buildAll(t, BuilderOptions{}, 0, keyed(5, 6, 7)...).Bytes(),
-	} {
-		v, err := validate(t, raw, o)
-		require.NoError(t, err, name)
-		require.True(t, v.Rebuilt)
-		require.Equal(t, []int64{now, now, now}, []int64{v.MaxTimestamp, v.AppendTime, v.Batch.MaxTimestamp()})
-		v.Place(0, 0)
-		require.Equal(t, int64(2), v.Batch.LastOffset())
-		for _, r := range collect(t, v.Batch) {
-			require.Equal(t, now, r.Timestamp)
-		}
-	}
-}
-
-// Scenario: V020
-// Scenario: V021
-//
-// Older formats come in as magic 2. The way back, which Kafka had for old consumers, is not offered: no entry point takes a
-// target format.
-func TestOlderFormatsBecomeOneBatchWithoutProducer(t *testing.T) {
-	for _, magic := range []byte{0, 1} {
-		for _, c := range []Codec{None, Gzip, Snappy, LZ4} {
-			records := keyed(now-1, now+1, now)
-			v, err := validate(t, oldSet(t, magic, c, records...), topic())
-			require.NoError(t, err)
-			require.True(t, v.Rebuilt)
-			require.Equal(t, int8(2), v.Batch.Magic())
-			require.Equal(t, c, v.Batch.Codec())
-			id, epoch, sequence := v.Batch.Producer()
-			require.Equal(t, []int64{-1, -1, -1}, []int64{id, int64(epoch), int64(sequence)})
-			require.False(t, v.Batch.Transactional())
-			if magic == 0 {
-				require.Equal(t, NoTimestamp, v.MaxTimestamp)
-				for i := range records {
-					records[i].Timestamp = NoTimestamp
-				}
-			} else {
-				require.Equal(t, now+1, v.MaxTimestamp)
-			}
-			require.Equal(t, records, collect(t, v.Batch))
-		}
-	}
-	_, err := validate(t, oldEntry(1, byte(Zstd), 0, now, nil, []byte("x")), topic())
-	require.ErrorIs(t, err, ErrCodec, "zstd before magic 2")
-	inner := oldEntry(1, byte(Gzip), 0, now, nil, []byte("x"))
-	value, err := compress(nil, inner, Gzip, 0)
-	require.NoError(t, err)
-	_, err = validate(t, oldEntry(1, byte(Gzip), 0, now, nil, value), topic())
-	require.ErrorIs(t, err, ErrInvalidRecord, "a wrapper inside a wrapper")
 }
 
 // Scenario: V022
