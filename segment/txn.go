@@ -32,7 +32,8 @@ type txns struct {
 	none   bool // there is no file, as far as this process knows
 	dirty  bool // written since the last Sync
 	memory []txnindex.Entry
-	gone   bool // the file was deleted, memory has what was in it
+	gone   bool  // the file was deleted, memory has what was in it
+	lost   error // why memory has not all of it
 }
 
 // use runs f with the index. It is not run, and nothing is wrong, if there is no file and none is to be made.
@@ -117,6 +118,7 @@ func (s *Segment) Aborted(from, upTo int64) (found []AbortedTxn, complete bool, 
 	})
 	if s.txn.deleted() {
 		entries, complete = collect(s.txn.memory, from, upTo)
+		err = s.txn.lost
 	}
 	for _, e := range entries {
 		found = append(found, aborted(e))
@@ -196,11 +198,13 @@ func (t *txns) delete(s *Segment, pinned bool) error {
 		if pinned {
 			for e, err := range x.All() {
 				if err != nil {
-					break // as far as it can be read
+					t.lost = err
+					break
 				}
 				t.memory = append(t.memory, e)
 			}
 		}
+		t.gone = true // at once: a reader that came now would find no file and take it for no aborted transaction
 		return x.Remove()
 	})
 	t.mu.Lock()
