@@ -211,6 +211,7 @@ func (d *Decoder) legacyEach(b Batch, yield func(Record, error) bool) {
 		return
 	}
 	for p := w.set; len(p) > 0; {
+		entry := p
 		p, _ = cutLegacy(p, &m)
 		offset, err := w.place(m.offset)
 		if err != nil {
@@ -221,7 +222,9 @@ func (d *Decoder) legacyEach(b Batch, yield func(Record, error) bool) {
 		if w.stamped {
 			r.Timestamp = w.stamp
 		}
-		if !yield(r, nil) {
+		more := yield(r, nil)
+		poison(entry[:len(entry)-len(p)])
+		if !more {
 			return
 		}
 	}
