@@ -40,11 +40,12 @@ func (s *Segment) seal() error {
 		}
 		s.dirtyIdx = true
 	}
-	if err := errors.Join(x.offset.Seal(), x.time.Seal()); err != nil {
-		return err
+	err = errors.Join(x.offset.Seal(), x.time.Seal())
+	if err == nil {
+		err = s.trimLog(m.size)
 	}
-	if err := s.trimLog(m.size); err != nil {
-		return err
+	if err != nil { // one of them may be sealed while the segment is not: the next use opens both anew
+		return errors.Join(err, s.dropIndexes())
 	}
 	s.state = sealed
 	s.ix.Store(&indexes{offset: x.offset, time: x.time})

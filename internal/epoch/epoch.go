@@ -204,6 +204,14 @@ func (c *Cache) Clear() error {
 	return nil
 }
 
+// Restore puts an earlier list of [Cache.Entries] back, when what was assigned since could not be written. The disk learns of
+// it by [Cache.Flush] or the next Assign; until then it may have too many entries, or, after a Clear, none.
+func (c *Cache) Restore(entries []Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.change(slices.Clone(entries))
+}
+
 // Dirty says whether the disk may hold entries that were truncated away here.
 func (c *Cache) Dirty() bool { return c.dirty.Load() }
 
