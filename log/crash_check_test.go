@@ -195,8 +195,8 @@ func (n *tally) inspect(d *vfstest.Disk, mode Durability, start *expect, deep in
 	if err != nil {
 		return fmt.Errorf("%w\n%v\n%s", err, e, d.Describe())
 	}
-	sample := int((d.Hash() >> 7) % 64)
-	if sample < 8 || deep > 1 {
+	sample := int((d.Hash() >> 7) % 128)
+	if sample < 12 || deep > 1 {
 		if err := checkAgain(disk, mode, l.Offsets()); err != nil {
 			return fmt.Errorf("%w\n%v\n%s", err, e, d.Describe())
 		}
@@ -217,7 +217,7 @@ func (n *tally) inspectRecovery(d *vfstest.Disk, disk *vfstest.Crash, mode Durab
 		shown.empties = []int64{o.LogEnd}
 	}
 	disk.Note(shown)
-	for inner := range disk.Disks(vfstest.DiskOptions{Limit: 32, Samples: 8}) {
+	for inner := range disk.Disks(vfstest.DiskOptions{Limit: 16, Samples: 4, Cuts: 2}) {
 		e := noted(inner, e)
 		if !n.first(inner.Hash(), e, mode) {
 			continue

@@ -2,27 +2,29 @@ package log
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/partlog/partlog/vfs/vfstest"
 )
 
-// run does a workload in a fresh world and returns it with the number of operations before each verb.
-func run(disk *vfstest.Crash, mode Durability, start expect, work []verb) (*world, []int, error) {
+// run does a workload in a fresh world and returns it with the number of operations before its last verb.
+func run(disk *vfstest.Crash, mode Durability, start expect, work []verb) (*world, int, error) {
 	w := newWorld(disk, mode, start, nil)
 	if err := w.open(); err != nil {
-		return w, nil, fmt.Errorf("open: %w", err)
+		return w, 0, fmt.Errorf("open: %w", err)
 	}
-	var at []int
+	last := 0
 	for _, v := range work {
-		at = append(at, w.fs.Len())
+		last = w.fs.Len()
 		if err := v.do(w); err != nil {
-			return w, at, fmt.Errorf("%s: %w", v.name, err)
+			return w, last, fmt.Errorf("%s: %w", v.name, err)
 		}
 	}
-	return w, at, nil
+	return w, last, nil
 }
 
+// enumerate looks at every disk that a power loss or a kill leaves of the workload.
 func (n *tally) enumerate(w *world, start *expect, o vfstest.DiskOptions, deep int) error {
 	for d := range w.fs.Disks(o) {
 		if err := n.inspect(d, w.mode, start, deep); err != nil {
@@ -38,27 +40,115 @@ func (n *tally) enumerate(w *world, start *expect, o vfstest.DiskOptions, deep i
 	return nil
 }
 
+// crashStart is one kind of log that workloads begin with.
+type crashStart struct {
+	mode  Durability
+	clean bool
+}
+
+func (s crashStart) String() string { return fmt.Sprintf("%v, stopped cleanly %v", s.mode, s.clean) }
+
+var crashStarts = []crashStart{{Durable, false}, {Durable, true}, {Buffered, false}, {Buffered, true}}
+
 func TestEveryPairOfOperationsSurvivesEveryCrash(t *testing.T) {
-	total := newTally()
-	for _, mode := range []Durability{Durable, Buffered} {
-		for _, clean := range []bool{false, true} {
-			disk, start := prepare(t, mode, clean)
-			for _, a := range verbs {
-				for _, b := range verbs {
-					if !t.Run(fmt.Sprintf("%v/clean=%v/%s, then %s", mode, clean, a.name, b.name), func(t *testing.T) {
-						w, at, err := run(disk, mode, start, []verb{a, b})
-						if err != nil {
-							t.Fatal(err)
-						}
-						if err := total.enumerate(w, &start, vfstest.DiskOptions{From: at[1], Limit: 24, Samples: 6, Cuts: 2}, 1); err != nil {
-							t.Fatal(err)
-						}
-					}) && testing.Short() {
+	for _, s := range crashStarts {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			total := newTally()
+			disk, start := prepare(t, s.mode, s.clean)
+			for i, a := range verbs {
+				for k, b := range verbs {
+					if (i*len(verbs)+k)%crashShare() != 0 {
+						continue
+					}
+					w, last, err := run(disk, s.mode, start, []verb{a, b})
+					if err == nil {
+						err = total.enumerate(w, &start, vfstest.DiskOptions{From: last, Limit: 12, Samples: 3, Cuts: 2}, 1)
+					}
+					if err != nil {
+						t.Errorf("%s, then %s: %v", a.name, b.name, err)
+					}
+					if t.Failed() && i*len(verbs)+k > 100 {
 						return
 					}
 				}
 			}
+			t.Logf("%d disks, %d of them left by crashes inside recovery", total.disks, total.inner)
+		})
+	}
+}
+
+func TestLongWorkloadsSurviveEveryCrash(t *testing.T) {
+	for _, s := range crashStarts {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			total := newTally()
+			disk, start := prepare(t, s.mode, s.clean)
+			for seed := range uint64(max(1, 12/crashShare())) {
+				r := rand.New(rand.NewPCG(seed, uint64(s.mode)))
+				work := make([]verb, 3+r.IntN(6))
+				for i := range work {
+					work[i] = verbs[r.IntN(len(verbs))]
+				}
+				w, _, err := run(disk, s.mode, start, work)
+				if err == nil {
+					err = total.enumerate(w, &start, vfstest.DiskOptions{Limit: 8, Samples: 4, Cuts: 2, Seed: seed}, 1)
+				}
+				if err != nil {
+					t.Fatalf("seed %d: %s: %v", seed, describe1(work), err)
+				}
+			}
+			t.Logf("%d disks, %d of them left by crashes inside recovery", total.disks, total.inner)
+		})
+	}
+}
+
+// TestEachOperationSurvivesCrashesInsideTheRecoveryOfEachCrash goes two crashes deep everywhere.
+func TestEachOperationSurvivesCrashesInsideTheRecoveryOfEachCrash(t *testing.T) {
+	for _, s := range crashStarts {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			total := newTally()
+			disk, start := prepare(t, s.mode, s.clean)
+			for i, v := range verbs {
+				if i%min(crashShare(), 5) != 0 {
+					continue
+				}
+				w, last, err := run(disk, s.mode, start, []verb{v})
+				if err == nil {
+					err = total.enumerate(w, &start, vfstest.DiskOptions{From: last, Limit: 4, Samples: 1, Cuts: 1}, 2)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", v.name, err)
+				}
+			}
+			t.Logf("%d disks, %d of them left by crashes inside recovery", total.disks, total.inner)
+		})
+	}
+}
+
+// TestANewRootSurvivesEveryCrash begins with an empty disk.
+func TestANewRootSurvivesEveryCrash(t *testing.T) {
+	total := newTally()
+	start := expect{starts: []int64{0}, sparse: 1}
+	for _, mode := range []Durability{Durable, Buffered} {
+		for _, v := range verbs {
+			w, _, err := run(vfstest.NewCrash(vfstest.CrashOptions{Now: crashClock}), mode, start, []verb{v})
+			if err == nil {
+				err = total.enumerate(w, &start, vfstest.DiskOptions{Limit: 64, Samples: 8, Cuts: 2}, 1)
+			}
+			if err != nil {
+				t.Errorf("%v, %s: %v", mode, v.name, err)
+			}
 		}
 	}
 	t.Logf("%d disks, %d of them left by crashes inside recovery", total.disks, total.inner)
+}
+
+// crashShare says which share of the workloads is run: one in so many.
+func crashShare() int {
+	if testing.Short() {
+		return max(raceShare, 10)
+	}
+	return raceShare
 }
