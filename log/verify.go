@@ -274,13 +274,13 @@ type folderCheck struct {
 	trusted  int64 // recovery point
 	logStart int64
 
-	epochs   epochCheck
-	aborts   abortCheck
-	end      int64 // offset behind the last valid batch so far
-	epoch    int32 // leader epoch of the last batch that had one
-	sparse   []sparseIndex
-	widest   int64 // largest distance between two neighbouring index entries
-	complete bool  // every batch could be read
+	epochs    epochCheck
+	aborts    abortCheck
+	end       int64 // offset behind the last valid batch so far
+	epoch     int32 // leader epoch of the last batch that had one
+	sparse    []sparseIndex
+	narrowest int64 // smallest distance between neighbouring index entries; 0 none
+	complete  bool  // every batch could be read
 }
 
 // partition checks one folder.

@@ -24,48 +24,75 @@ type Extent struct {
 	Batches  int    // whole batches in it; 0: a hole
 	First    int64  // first offset of a run; -1 for a hole
 	Next     int64  // offset behind the last one of a run; -1 for a hole
+	Epoch    int32  // leader epoch of all batches of the run, -1 if they have none
 	Reason   string // why nothing can be read at the start of a hole
 	Zero     bool   // the hole is nothing but zeros
 }
 
-// Extents reads a whole .log file, also a damaged one, and says which of its bytes are intact batches: right CRC, right
-// header, offsets above all before. base is the offset in the file's name. It serves repair; memory is bounded by the
-// largest intact batch.
+// Extents reads a whole .log file, also a damaged one, and says which of its bytes are batches with a right CRC and
+// header. base is the offset in the file's name. A run ends where the leader epoch changes, and offsets ascend in it:
+// batches on both sides of a place where they do not are runs of their own, so that whoever repairs can choose which to
+// believe. Memory is bounded by the largest intact batch.
 func Extents(ctx context.Context, fsys vfs.FS, file string, base int64) (extents []Extent, err error) {
 	r, err := openBatchFile(fsys, file, base)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	next := base
+	var runs runs
 	for pos := int64(0); pos < r.size; {
 		b, reason, err := r.batch(ctx, pos)
 		if err != nil {
 			return nil, err
 		}
-		if reason == "" && (b.LastOffset() < next || pos > 0 && b.BaseOffset() < next) {
-			reason = fmt.Sprintf("its offset %d is below %d, which must follow", b.BaseOffset(), next)
-		}
-		if reason != "" {
-			to, zero, err := r.resync(ctx, pos, next)
-			if err != nil {
-				return nil, err
-			}
-			extents = append(extents, Extent{Position: pos, Bytes: to - pos, First: -1, Next: -1, Reason: reason, Zero: zero})
-			pos = to
+		if reason == "" {
+			runs.add(pos, b)
+			pos += int64(b.Size())
 			continue
 		}
-		if n := len(extents); n == 0 || extents[n-1].Batches == 0 {
-			extents = append(extents, Extent{Position: pos, First: b.BaseOffset()})
+		to, zero, err := r.resync(ctx, pos)
+		if err != nil {
+			return nil, err
 		}
-		run := &extents[len(extents)-1]
-		run.Batches++
-		run.Bytes += int64(b.Size())
-		run.Next = b.NextOffset()
-		next = run.Next
-		pos += int64(b.Size())
+		runs.list = append(runs.list, Extent{Position: pos, Bytes: to - pos, First: -1, Next: -1, Epoch: record.NoEpoch, Reason: reason, Zero: zero})
+		pos = to
 	}
-	return extents, nil
+	return runs.list, nil
+}
+
+// runs gathers batches into extents.
+type runs struct {
+	list   []Extent
+	last   Extent // the last batch alone
+	before int64  // end of the last run without it
+	alone  bool   // the last run must not grow: its batch stands where offsets do not ascend
+}
+
+func (r *runs) add(pos int64, b record.Batch) {
+	one := Extent{Position: pos, Bytes: int64(b.Size()), Batches: 1, First: b.BaseOffset(), Next: b.NextOffset(), Epoch: b.LeaderEpoch()}
+	defer func() { r.last = one }()
+	if len(r.list) == 0 || r.list[len(r.list)-1].Batches == 0 {
+		r.list, r.alone = append(r.list, one), false
+		return
+	}
+	run := &r.list[len(r.list)-1]
+	switch {
+	case one.First < run.Next:
+		if run.Batches > 1 { // the batch before may be the wrong one: it gets a run of its own
+			run.Batches--
+			run.Bytes -= r.last.Bytes
+			run.Next = r.before
+			r.list = append(r.list, r.last)
+		}
+		r.list, r.alone = append(r.list, one), true
+	case r.alone || one.Epoch != run.Epoch:
+		r.list, r.alone = append(r.list, one), false
+	default:
+		r.before = run.Next
+		run.Batches++
+		run.Bytes += one.Bytes
+		run.Next = one.Next
+	}
 }
 
 // batchFile reads verified batches of a .log file at any position. It is not safe for concurrent use.
@@ -198,9 +225,9 @@ func (r *batchFile) checksum(ctx context.Context, pos, size int64, magic int8) (
 	return got == want, nil
 }
 
-// resync is the position of the first whole batch behind the bad byte at pos whose offsets go on from next; the end of
-// the file if there is none. zero says that nothing but zeros lies between.
-func (r *batchFile) resync(ctx context.Context, pos, next int64) (to int64, zero bool, err error) {
+// resync is the position of the first whole batch behind the bad byte at pos; the end of the file if there is none.
+// zero says that nothing but zeros lies between.
+func (r *batchFile) resync(ctx context.Context, pos int64) (to int64, zero bool, err error) {
 	window := make([]byte, verifyWindow)
 	zero = true
 	for at := pos; at < r.size; {
@@ -215,12 +242,12 @@ func (r *batchFile) resync(ctx context.Context, pos, next int64) (to int64, zero
 		last := n < verifyWindow || at+int64(n) >= r.size
 		i := 0
 		for ; i < len(b) && (last || i+17 <= len(b)); i++ {
-			if at+int64(i) > pos && i+17 <= len(b) && r.mayStart(b[i:i+17], next, r.size-at-int64(i)) {
+			if at+int64(i) > pos && i+17 <= len(b) && r.mayStart(b[i:i+17], r.size-at-int64(i)) {
 				batch, reason, err := r.candidate(ctx, at+int64(i), b[i:])
 				if err != nil {
 					return 0, false, err
 				}
-				if reason == "" && batch.BaseOffset() >= next && batch.LastOffset()-r.base <= math.MaxInt32 {
+				if reason == "" && batch.LastOffset()-r.base <= math.MaxInt32 {
 					return at + int64(i), zero, nil
 				}
 			}
@@ -235,10 +262,10 @@ func (r *batchFile) resync(ctx context.Context, pos, next int64) (to int64, zero
 }
 
 // mayStart is the cheap part of the question whether a batch begins with b: it is asked of every byte.
-func (r *batchFile) mayStart(b []byte, next, remaining int64) bool {
+func (r *batchFile) mayStart(b []byte, remaining int64) bool {
 	base := int64(binary.BigEndian.Uint64(b))
 	size := int64(int32(binary.BigEndian.Uint32(b[8:])))
-	return b[16] <= 2 && base >= next && base-r.base <= math.MaxInt32 && size >= 14 && size+12 <= remaining
+	return b[16] <= 2 && base >= r.base && base-r.base <= math.MaxInt32 && size >= 14 && size+12 <= remaining
 }
 
 // candidate is batch for a look-alike, as long as the budget for them lasts.

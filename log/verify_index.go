@@ -142,10 +142,10 @@ type offsetCheck struct {
 	before int64 // offset of the entry before
 	good   int64 // entries that fit
 
-	indexed int64 // position of the last entry that fits
-	tail    int64 // position of the last batch
-	epoch   int32 // of the batch at indexed
-	epochs  int64 // epoch changes since
+	indexed  int64 // position of the last entry that fits
+	tail     int64 // position of the last batch
+	epoch    int32 // of the last batch that had one
+	restarts int64 // behind the last entry: time index entries and new leader epochs, each perhaps a restart
 }
 
 func newOffsetCheck(s *segmentCheck) *offsetCheck {
@@ -196,13 +196,13 @@ func (c *offsetCheck) single(rel, pos int32) bool {
 
 // batch is called for every valid batch, in order.
 func (c *offsetCheck) batch(pos, base, last int64, epoch int32) {
-	c.tail = pos
 	if epoch >= 0 && epoch != c.epoch {
 		if c.epoch >= 0 {
-			c.epochs++
+			c.restarts++
 		}
 		c.epoch = epoch
 	}
+	c.tail = pos
 	for c.have && c.pos <= pos {
 		switch {
 		case c.pos < pos && !c.later:
@@ -214,8 +214,8 @@ func (c *offsetCheck) batch(pos, base, last int64, epoch int32) {
 			c.e.fault(c.off, "entry for offset %d names byte %d, where a batch ends at offset %d", c.off, c.pos, last)
 		default:
 			c.good++
-			c.s.widest = max(c.s.widest, c.pos-c.indexed)
-			c.indexed, c.epochs = c.pos, 0
+			c.s.gap(c.pos - c.indexed)
+			c.indexed, c.restarts = c.pos, 0
 		}
 		c.advance()
 	}
@@ -228,33 +228,43 @@ func (c *offsetCheck) finish() {
 	}
 	active := c.s.live != nil && c.s.rebuildable()
 	if !c.e.hidden && c.e.bad == nil && !active {
-		c.s.sparse = append(c.s.sparse, sparseIndex{file: c.e.name, offset: c.s.base, position: c.e.size, bytes: c.tail - c.indexed, epochs: c.epochs, entries: c.good})
+		c.s.sparse = append(c.s.sparse, sparseIndex{file: c.e.name, offset: c.s.base, position: c.e.size, entries: c.good, bytes: c.tail - c.indexed, restarts: c.restarts})
 	}
 	c.e.close(c.s)
 }
 
-// sparseIndex is how far the end of a segment is from its last index entry.
+// sparseIndex is what lies between the last entry of an index and the end of its segment.
 type sparseIndex struct {
 	file             string
 	offset, position int64
-	bytes            int64
-	epochs           int64 // leader epochs that began there: perhaps restarts, which make an index sparser
 	entries          int64
+	bytes            int64 // up to the last batch
+	restarts         int64
 }
 
-// judgeSparse reports indexes that lack entries at their end. Nothing in an index says how long it should be, so the
-// widest distance between entries of the whole log is the measure, or index.interval.bytes if there are no entries.
+// gap notes the distance between two neighbouring entries.
+func (c *folderCheck) gap(bytes int64) {
+	if c.narrowest == 0 || bytes < c.narrowest {
+		c.narrowest = bytes
+	}
+}
+
+// judgeSparse reports indexes that lack entries at their end. Nothing in an index says how long it should be. A writer
+// adds an entry when more than index.interval.bytes went by without one, but begins to count anew when it is restarted,
+// which leaves a time index entry or a new leader epoch. So more bytes than the interval for each possible restart
+// prove that entries are missing. The interval is at most the smallest distance between entries of the log, unless the
+// setting was changed; one of 4096 is believed in unless many entries speak against it.
 func (c *folderCheck) judgeSparse() {
 	interval := c.o.IndexInterval
 	if interval <= 0 {
 		interval = 4096
 	}
-	limit := 2 * c.widest
-	if c.widest == 0 {
-		limit = 4 * interval
-	}
 	for _, s := range c.sparse {
-		if s.bytes > limit*(1+s.epochs) {
+		least := interval
+		if c.narrowest > 0 && (s.restarts >= 5 || c.narrowest > interval) {
+			least = c.narrowest
+		}
+		if s.bytes > least*(1+s.restarts) {
 			c.find(FindingIndex, s.file, s.position, s.offset, "%d entries, none for the last %d bytes of the log: the file was cut short; look-ups there are slow", s.entries, s.bytes)
 		}
 	}
@@ -310,8 +320,9 @@ func (c *timeCheck) epochZero() bool {
 	return err == nil && reason == "" && b.LastOffset() == c.s.base && b.MaxTimestamp() == 0
 }
 
-// batch is called for every valid batch, in order. An emptied one keeps its timestamp in the header only.
-func (c *timeCheck) batch(last, header, newest int64, count int) {
+// batch is called for every valid batch, in order, and says whether an entry names it. An emptied batch keeps its
+// timestamp in the header only.
+func (c *timeCheck) batch(last, header, newest int64, count int) (named bool) {
 	if count > 0 {
 		c.largest = max(c.largest, header)
 	}
@@ -323,9 +334,11 @@ func (c *timeCheck) batch(last, header, newest int64, count int) {
 			c.e.fault(c.off, "entry says timestamp %d, the batch that ends at offset %d has %d", c.ts, last, header)
 		default:
 			c.good++
+			named = true
 		}
 		c.advance()
 	}
+	return named
 }
 
 func (c *timeCheck) finish() {

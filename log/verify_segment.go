@@ -103,7 +103,7 @@ func (s *segmentCheck) walk() {
 			return
 		}
 		if reason != "" {
-			to, zero, err := s.r.resync(s.ctx, pos, s.next)
+			to, zero, err := s.r.resync(s.ctx, pos)
 			if err != nil {
 				s.broken(err)
 				return
@@ -176,7 +176,9 @@ func (s *segmentCheck) batch(b record.Batch, pos int64) {
 	s.epochs.batch(s.folderCheck, b)
 	s.aborts.batch(s, b, pos)
 	s.offsets.batch(pos, base, last, e)
-	s.times.batch(last, b.MaxTimestamp(), newest, count)
+	if s.times.batch(last, b.MaxTimestamp(), newest, count) {
+		s.offsets.restarts++
+	}
 }
 
 // records iterates every record of the batch. newest is their largest timestamp, -1 if none has one; count is how many.
