@@ -80,7 +80,7 @@ func (l *Log) AppendBatches(ctx context.Context, raw []byte, o AppendOptions) (A
 	case err != nil:
 		return Appended{}, err
 	case p.count == 0:
-		return l.nothing(), nil
+		return l.nothing(o)
 	}
 	return l.append(ctx, p, o)
 }
@@ -93,9 +93,15 @@ func (l *Log) admit(ctx context.Context) error {
 	return l.ended()
 }
 
-func (l *Log) nothing() Appended {
-	o := l.load()
-	return Appended{Base: o.LogEnd, Last: o.LogEnd - 1, AppendTime: -1, LogStart: o.LogStart}
+// nothing answers a set that holds no batch to append: only the leader epoch is judged.
+func (l *Log) nothing(o AppendOptions) (Appended, error) {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if _, err := l.leaderEpoch(o.As, o.LeaderEpoch); err != nil {
+		return Appended{}, err
+	}
+	at := l.load()
+	return Appended{Base: at.LogEnd, Last: at.LogEnd - 1, AppendTime: -1, LogStart: at.LogStart}, nil
 }
 
 // append writes what was prepared and waits as long as the durability asks.
