@@ -267,7 +267,7 @@ func (x *Index) Sync() error { return x.t.Sync() }
 func (x *Index) Seal() error { return x.t.Seal() }
 
 // Rename renames the file while readers go on. A missing file is no error if the index was never used. On ErrReadOnly
-// nothing happened.
+// nothing happened, nor after Close (fs.ErrClosed): the file may have another owner then.
 func (x *Index) Rename(name string) error { return x.readOnly(x.t.Rename(name)) }
 
 // Moved tells the index its file's new name after the caller renamed a directory above it.

@@ -275,7 +275,7 @@ func TestLookupAfterCloseIsAnErrorAndASecondCloseIsNone(t *testing.T) {
 	for _, err := range x.Entries() {
 		require.ErrorIs(t, err, fs.ErrClosed)
 	}
-	for _, err := range []error{x.Check(0), x.Append(Entry{1000, 100000}), x.Truncate(0), x.Flush(), x.Sync(), x.Seal(), x.Load()} {
+	for _, err := range []error{x.Check(0), x.Append(Entry{1000, 100000}), x.Truncate(0), x.Flush(), x.Sync(), x.Seal(), x.Load(), x.Rename("other")} {
 		require.ErrorIs(t, err, fs.ErrClosed)
 	}
 	require.Equal(t, 0, x.Len())

@@ -320,10 +320,12 @@ func (t *Table) Rename(name string) error {
 	t.open.Lock()
 	defer t.open.Unlock()
 	s := t.state.Load()
-	if s.kind == inHeap {
+	switch {
+	case s.kind == closed:
+		return t.pathError("rename", fs.ErrClosed) // the name may be another table's by now
+	case s.kind == inHeap:
 		return nil
-	}
-	if t.readOnly {
+	case t.readOnly:
 		return t.pathError("rename", ErrReadOnly)
 	}
 	if err := t.fs.Rename(t.Name(), name); err != nil {

@@ -272,6 +272,9 @@ func (x *Index) Sync() error {
 func (x *Index) Rename(name string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if err := x.ended(); err != nil {
+		return err
+	}
 	err := x.fsys.Rename(x.name, name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -305,6 +308,9 @@ func (x *Index) Release() error {
 func (x *Index) Remove() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if err := x.ended(); err != nil {
+		return err
+	}
 	err := x.release()
 	x.size, x.last, x.known = 0, -1, false
 	if e := x.fsys.Remove(x.name); e != nil && !errors.Is(e, fs.ErrNotExist) {

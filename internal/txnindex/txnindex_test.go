@@ -149,7 +149,13 @@ func TestWithoutAFileNothingIsMadeAndNothingFails(t *testing.T) {
 	require.NoError(t, x.Append(four[0]), "after Remove it begins again")
 	require.NoError(t, x.Close())
 	require.NoError(t, x.Close())
-	require.ErrorIs(t, x.Append(four[1]), fs.ErrClosed)
+	for name, call := range map[string]func() error{
+		"append": func() error { return x.Append(four[1]) }, "sync": x.Sync, "reset": x.Reset, "check": x.Check, "remove": x.Remove,
+		"truncate": func() error { return x.Truncate(0) }, "rename": func() error { return x.Rename("t-0/other") },
+	} {
+		require.ErrorIs(t, call(), fs.ErrClosed, name)
+	}
+	require.Len(t, content(t, fsys), EntrySize, "a closed index leaves the file to its next owner")
 	_, _, err = x.Collect(nil, 0, 1)
 	require.ErrorIs(t, err, fs.ErrClosed)
 }
