@@ -231,6 +231,20 @@ func TestALineIsBoundedBeforeItIsKept(t *testing.T) {
 	require.ErrorContains(t, err, "longer than 100 bytes")
 }
 
+func TestOffsetsNotYetPrintedWhenTheWorkEndsArePrintedOnceTheLogIsClosed(t *testing.T) {
+	target, err := locate(filepath.Join(t.TempDir(), "t-0"))
+	require.NoError(t, err)
+	var out, errs bytes.Buffer
+	e := &env{out: &out, err: &errs}
+	w, err := openForWriting(t.Context(), e, target, settings{}, log.Config{})
+	require.NoError(t, err)
+	a := newAppender(w, e, &appendOptions{batch: 1})
+	require.NoError(t, a.put(t.Context(), []record.Record{{Timestamp: 1}}, []int{1}))
+	require.Empty(t, out.String(), "not durable yet")
+	require.ErrorIs(t, a.finish(context.Canceled), context.Canceled)
+	require.Equal(t, "0\n", out.String())
+}
+
 // slowInput gives one piece and then waits.
 type slowInput struct {
 	first io.Reader

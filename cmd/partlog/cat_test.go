@@ -57,6 +57,7 @@ func TestCatSelectsByOffsetTimeAndNumber(t *testing.T) {
 		{"--max 0", ""},
 		{"--max 1", "0"},
 		{"--since 1700000000018", "18 19"},
+		{"--since 1700000000017", "17 18 19"}, // the last of its batch
 		{"--until 1700000000002", "0 1"},
 		{"--since 2023-11-14T22:13:20.004Z --until 2023-11-14T22:13:20.006Z", "4 5"},
 		{"--since 1700000000004 --max 1", "4"},
