@@ -7,7 +7,8 @@ type Limits struct {
 	// MaxBatchBytes is the largest encoded batch, header included; 0 = 1 MiB + 12 (Kafka's max.message.bytes).
 	MaxBatchBytes int
 	// MaxDecompressedBytes is the most that the records of one batch may decompress to; 0 = 64 MiB. A batch that goes
-	// beyond it is ErrTooLarge.
+	// beyond it is ErrTooLarge. So is a record whose headers, forty bytes each in memory but two encoded, would take
+	// more than it, or than 1 MiB if that is more.
 	MaxDecompressedBytes int
 }
 
@@ -25,6 +26,13 @@ func (l Limits) withDefaults() Limits {
 	}
 	return l
 }
+
+// maxHeaders is how many headers one record may have: what they take in memory is no less of a bomb than what a payload
+// unpacks to.
+func (l Limits) maxHeaders() int { return max(l.MaxDecompressedBytes, 1<<20) / headerBytes }
+
+// headerBytes is the size of a Header on 64 bits.
+const headerBytes = 40
 
 // Decoder owns the buffers of iteration and decompression: reuse one per reading goroutine. It serves one iteration at a
 // time and is not safe for concurrent use. It holds nothing that must be closed.

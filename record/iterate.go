@@ -7,7 +7,7 @@ import (
 
 // Records iterates over the records of the batch in order, decompressing them if need be; d may be nil. A record and its
 // slices are valid until the next step. The error, if any, comes once and last: a *CorruptError for records that do not
-// parse, ErrTooLarge for more decompressed bytes than the decoder allows.
+// parse, ErrTooLarge for more decompressed bytes, or headers, than the decoder allows.
 //
 // The CRC is not checked; see Verify. Bytes left over behind the last record are an error in place of that record.
 // Iterating over an uncompressed batch allocates nothing, but for header keys that differ from the record before.
@@ -93,6 +93,9 @@ func (r *reader) next(rec *Record) error {
 }
 
 func (r *reader) unreadable(reason string) error {
+	if reason == tooManyHeaders {
+		return fmt.Errorf("%w: record %d has %s", ErrTooLarge, r.index, reason)
+	}
 	return &CorruptError{Field: fmt.Sprintf("record %d", r.index), Reason: reason}
 }
 
@@ -134,6 +137,8 @@ func (r *reader) parse(rec *Record) string {
 		return "its header count is negative"
 	case int64(headers) > int64(len(p)):
 		return "its header count is larger than the bytes that are left"
+	case int(headers) > r.d.lim.maxHeaders():
+		return tooManyHeaders
 	}
 	rec.Headers = nil
 	if headers > 0 {
@@ -152,6 +157,8 @@ func (r *reader) parse(rec *Record) string {
 	r.p = rest
 	return ""
 }
+
+const tooManyHeaders = "more headers than the limit has memory for"
 
 // cutHeaders reads n headers into the decoder's slice. A key equal to the one at the same place of the record before is the
 // same string.
@@ -180,6 +187,9 @@ func (d *Decoder) cutHeaders(p []byte, n int) ([]Header, []byte, bool) {
 	return d.headers[:n:n], p, true
 }
 
+// keepHeaders is how many headers a lent decoder keeps room for.
+const keepHeaders = 64
+
 // takeDecoder lends a decoder with the given limits.
 func takeDecoder(lim Limits) *Decoder {
 	d := decoders.Get().(*Decoder)
@@ -190,6 +200,8 @@ func takeDecoder(lim Limits) *Decoder {
 // releaseDecoder takes a lent decoder back.
 func releaseDecoder(d *Decoder) {
 	clear(d.headers) // they point into the caller's bytes
-	d.headers = d.headers[:min(len(d.headers), 64)]
+	if len(d.headers) > keepHeaders {
+		d.headers = nil
+	}
 	decoders.Put(d)
 }
