@@ -29,7 +29,7 @@ type pair struct {
 }
 
 // roundTime is what one side of a round takes: long beside a scheduling hiccup, short beside the drift of a shared machine.
-const roundTime = 25 * time.Millisecond
+const roundTime = 4 * time.Millisecond
 
 // timed makes one side of a pair from a function that does n operations.
 func timed(f func(n int) error) func(n int) (time.Duration, error) {

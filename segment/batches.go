@@ -14,7 +14,7 @@ import (
 
 const (
 	readBuffer  = 256 << 10 // pooled; the most that is read ahead
-	firstRead   = 32 << 10  // of a fresh reader; doubles up to readBuffer
+	firstRead   = 16 << 10  // of a fresh reader; doubles up to readBuffer
 	streamAbove = 8 << 20   // larger batches are CRC-checked in pieces before memory is taken for them
 )
 

@@ -104,7 +104,11 @@ type walker struct {
 	buf      *[walkWindow]byte
 	at       int64 // file position of buf[0]
 	n        int
+	near     bool // the batches so far were small: the next header lies in the window, too
 }
+
+// headerRead is what is read for one header alone: a page would cost as much as a small batch is worth.
+const headerRead = 256
 
 func walk(f vfs.File, pos, end int64) walker {
 	return walker{f: f, pos: pos, end: end, buf: walkBuffers.Get().(*[walkWindow]byte)}
@@ -119,7 +123,11 @@ func (w *walker) next() (header, error) {
 	}
 	want := int(min(record.HeaderSize, w.end-w.pos))
 	if w.pos < w.at || w.pos+int64(want) > w.at+int64(w.n) {
-		n, err := readFull(w.f, w.buf[:min(walkWindow, w.end-w.pos)], w.pos)
+		size := int64(headerRead)
+		if w.near {
+			size = walkWindow
+		}
+		n, err := readFull(w.f, w.buf[:min(size, w.end-w.pos)], w.pos)
 		if err != nil {
 			return header{}, err
 		}
@@ -137,6 +145,7 @@ func (w *walker) next() (header, error) {
 		return header{}, &badBatch{pos: w.pos, offset: -1, reason: reason}
 	}
 	w.pos += h.size
+	w.near = h.size < walkWindow/2
 	return h, nil
 }
 
