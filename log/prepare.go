@@ -25,20 +25,21 @@ type prepared struct {
 func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
 	now := l.now().UnixMilli()
 	p := prepared{count: int64(len(recs)), appendTime: -1}
+	most := l.maxUnpacked()
 	for i := range recs {
-		r := recs[i]
-		if r.Timestamp == 0 {
-			r.Timestamp = now
+		r := &recs[i]
+		timestamp := r.Timestamp
+		if timestamp == 0 {
+			timestamp = now
 		}
-		if err := l.checkRecord(&r, i, now); err != nil {
+		if err := l.checkRecord(r, timestamp, i, now); err != nil {
 			return p, err
 		}
-		r.Offset = int64(i)
-		if err := e.builder.Add(r); err != nil {
+		if err := e.builder.AddRef(r, timestamp); err != nil {
 			return p, refusedRecord(err)
 		}
-		if e.builder.Len() > l.maxUnpacked() {
-			return p, fmt.Errorf("%w: %d records take more than %d bytes", ErrTooLarge, len(recs), l.maxUnpacked())
+		if e.builder.Len() > most {
+			return p, fmt.Errorf("%w: %d records take more than %d bytes", ErrTooLarge, len(recs), most)
 		}
 	}
 	batch, err := e.builder.Finish()
@@ -66,19 +67,19 @@ func (l *Log) maxUnpacked() int {
 }
 
 // checkRecord applies the record rules of a leader that Decoder.Validate applies to encoded batches.
-func (l *Log) checkRecord(r *record.Record, i int, now int64) error {
+func (l *Log) checkRecord(r *record.Record, timestamp int64, i int, now int64) error {
 	if r.Key == nil && l.cfg.Cleanup.Has(Compact) {
 		return fmt.Errorf("%w: record %d has no key and the log is compacted", ErrInvalidRecord, i)
 	}
-	if r.Timestamp < record.NoTimestamp {
-		return fmt.Errorf("%w: record %d has timestamp %d", ErrInvalidTimestamp, i, r.Timestamp)
+	if timestamp < record.NoTimestamp {
+		return fmt.Errorf("%w: record %d has timestamp %d", ErrInvalidTimestamp, i, timestamp)
 	}
-	if r.Timestamp == record.NoTimestamp || l.cfg.TimestampType == record.LogAppendTime {
+	if timestamp == record.NoTimestamp || l.cfg.TimestampType == record.LogAppendTime {
 		return nil
 	}
 	before, after := boundMillis(l.cfg.TimestampBefore), boundMillis(l.cfg.TimestampAfter)
-	if before >= 0 && now-r.Timestamp > before || after >= 0 && r.Timestamp-now > after {
-		return fmt.Errorf("%w: record %d has timestamp %d, the clock says %d", ErrInvalidTimestamp, i, r.Timestamp, now)
+	if before >= 0 && now-timestamp > before || after >= 0 && timestamp-now > after {
+		return fmt.Errorf("%w: record %d has timestamp %d, the clock says %d", ErrInvalidTimestamp, i, timestamp, now)
 	}
 	return nil
 }

@@ -233,16 +233,21 @@ func (b *Builder) Rebuild(src Batch, horizon int64) error {
 
 // Add encodes a record at the next offset. A zero timestamp is replaced by now. After an error the batch is as before.
 func (b *Builder) Add(r Record) error {
-	r.Offset = b.nextOffset()
 	if r.Timestamp == 0 {
 		r.Timestamp = b.now()
 	}
-	return b.add(&r)
+	return b.add(&r, b.nextOffset(), r.Timestamp)
+}
+
+// AddRef is Add for a record that stays where it is, with a timestamp that is taken as given instead of its own: what a
+// caller uses that has read the clock already and adds many. r is not changed and not kept.
+func (b *Builder) AddRef(r *Record, timestamp int64) error {
+	return b.add(r, b.nextOffset(), timestamp)
 }
 
 // AddAt encodes a record at its own offset, which must be larger than the one before, with its own timestamp, 0 included.
 // After an error the batch is as before.
-func (b *Builder) AddAt(r Record) error { return b.add(&r) }
+func (b *Builder) AddAt(r Record) error { return b.add(&r, r.Offset, r.Timestamp) }
 
 func (b *Builder) nextOffset() int64 {
 	if b.next < 0 {
@@ -258,28 +263,28 @@ func (b *Builder) now() int64 {
 	return time.Now().UnixMilli()
 }
 
-func (b *Builder) add(r *Record) error {
+func (b *Builder) add(r *Record, offset, timestamp int64) error {
 	switch {
 	case b.done:
 		return errors.New("record: Add to a finished batch")
 	case b.misused != nil || b.refused != nil:
 		return b.broken()
-	case r.Timestamp < NoTimestamp && !b.rebuilds:
+	case timestamp < NoTimestamp && !b.rebuilds:
 		return &InvalidRecordError{Index: int(b.h.count), Reason: "the timestamp is negative", Timestamp: true}
-	case r.Offset < b.nextOffset():
+	case offset < b.nextOffset():
 		return &InvalidRecordError{Index: int(b.h.count), Reason: "the offset does not grow"}
-	case r.Offset-b.h.base > math.MaxInt32 || r.Offset == math.MaxInt64:
+	case offset-b.h.base > math.MaxInt32 || offset == math.MaxInt64:
 		return &InvalidRecordError{Index: int(b.h.count), Reason: "the offset is too far from the batch's first"}
-	case b.last >= 0 && r.Offset > b.last:
+	case b.last >= 0 && offset > b.last:
 		return &InvalidRecordError{Index: int(b.h.count), Reason: "the offset is beyond the last of the batch it replaces"}
 	case b.h.count == math.MaxInt32:
 		return ErrTooLarge
 	}
 	baseTime := b.h.baseTime
 	if b.h.count == 0 && b.h.attributes&attrDeleteHorizon == 0 {
-		baseTime = r.Timestamp
+		baseTime = timestamp
 	}
-	timeDelta, offsetDelta := r.Timestamp-baseTime, r.Offset-b.h.base
+	timeDelta, offsetDelta := timestamp-baseTime, offset-b.h.base
 	if err := b.encode(r, timeDelta, offsetDelta); err != nil {
 		return err
 	}
@@ -287,13 +292,13 @@ func (b *Builder) add(r *Record) error {
 	switch {
 	case b.h.attributes&attrLogAppendTime != 0: // Finish sets it
 	case b.h.count == 0: // until now that of the batch it replaces
-		b.h.maxTime = r.Timestamp
+		b.h.maxTime = timestamp
 	default:
-		b.h.maxTime = max(b.h.maxTime, r.Timestamp)
+		b.h.maxTime = max(b.h.maxTime, timestamp)
 	}
 	b.h.count++
 	b.h.lastDelta = int32(offsetDelta)
-	b.next = r.Offset + 1
+	b.next = offset + 1
 	return nil
 }
 

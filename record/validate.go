@@ -100,7 +100,7 @@ func (d *Decoder) validateBatch(b Batch, o *ValidateOptions) (Validated, error) 
 		}
 		if v.check(index, &rec, reason) && rebuild {
 			rec.Offset = int64(index)
-			err = d.build.add(&rec)
+			err = d.build.add(&rec, rec.Offset, rec.Timestamp)
 		}
 	}
 	switch {

@@ -78,5 +78,5 @@ func (d *Decoder) addLegacyRecord(v *validation, m *legacyMessage, index int, re
 	if !v.check(index, &r, reason) {
 		return nil
 	}
-	return d.build.add(&r)
+	return d.build.add(&r, r.Offset, r.Timestamp)
 }
