@@ -218,9 +218,9 @@ func (l *Log) startAbove(segs segments, at stored) (segments, error) {
 	if err != nil {
 		return segs, segs.explain(err)
 	}
-	if end < at.recoveryPoint && !at.clean {
+	if known := max(at.recoveryPoint, at.hint); end < known {
 		l.find(Finding{File: segs.active().File(), Position: segs.active().Size(), Offset: end, Kind: FindingShort,
-			Detail: fmt.Sprintf("the log ends cleanly at offset %d, below the recovery point %d", end, at.recoveryPoint)})
+			Detail: fmt.Sprintf("the log ends cleanly at offset %d, %d was known durable: somebody truncated it", end, known)})
 	}
 	if end >= at.logStart {
 		return segs, nil
