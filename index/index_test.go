@@ -415,3 +415,15 @@ func TestRenamedIndexStaysReadableAndWritable(t *testing.T) {
 	require.Equal(t, Entry{10, 4096}, lookup(t, x, 10))
 	require.Equal(t, 601, x.Len())
 }
+
+func TestWithoutAFileSystemThereIsAnErrorAndNoPanic(t *testing.T) {
+	o := Options{}
+	_, err := Create(file, 0, o)
+	require.ErrorIs(t, err, fs.ErrInvalid)
+	_, err = Open(file, 0, o)
+	require.ErrorIs(t, err, fs.ErrInvalid)
+	_, err = OpenSealed(file, 0, o)
+	require.ErrorIs(t, err, fs.ErrInvalid)
+	_, err = Rebuild(file, 0, o, seq(nil))
+	require.ErrorIs(t, err, fs.ErrInvalid)
+}

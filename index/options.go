@@ -3,6 +3,7 @@ package index
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 
 	"github.com/partlog/partlog/internal/mapped"
@@ -14,7 +15,7 @@ const DefaultMaxBytes = 10 << 20
 
 // Options of an index, shared with package timeindex.
 type Options struct {
-	// FS holds the file. Required.
+	// FS holds the file. Required: nil is fs.ErrInvalid.
 	FS vfs.FS
 	// MaxBytes limits an active index in bytes (segment.index.bytes): floor(MaxBytes / EntrySize) entries. 0 means
 	// 10 MiB; less than one entry is ErrTooSmall. An existing file that is longer opens, and is full.
@@ -97,7 +98,10 @@ func (o Options) table(name string) (mapped.Options, int, error) {
 	if limit == 0 {
 		limit = DefaultMaxBytes
 	}
-	if limit < EntrySize {
+	switch {
+	case o.FS == nil:
+		return mapped.Options{}, 0, fmt.Errorf("%s: Options.FS is required: %w", name, fs.ErrInvalid)
+	case limit < EntrySize:
 		return mapped.Options{}, 0, fmt.Errorf("%s: %w: %d bytes", name, ErrTooSmall, limit)
 	}
 	return mapped.Options{

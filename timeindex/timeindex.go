@@ -19,6 +19,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"math"
 
@@ -80,7 +81,10 @@ func table(name string, o index.Options) (mapped.Options, int, error) {
 	if limit == 0 {
 		limit = index.DefaultMaxBytes
 	}
-	if limit < EntrySize {
+	switch {
+	case o.FS == nil:
+		return mapped.Options{}, 0, fmt.Errorf("%s: Options.FS is required: %w", name, fs.ErrInvalid)
+	case limit < EntrySize:
 		return mapped.Options{}, 0, fmt.Errorf("%s: %w: %d bytes", name, index.ErrTooSmall, limit)
 	}
 	return mapped.Options{

@@ -284,3 +284,15 @@ func TestLookupsAllocateNothing(t *testing.T) {
 		require.NoError(t, x.Seal())
 	}
 }
+
+func TestWithoutAFileSystemThereIsAnErrorAndNoPanic(t *testing.T) {
+	o := index.Options{}
+	_, err := Create(file, 0, o)
+	require.ErrorIs(t, err, fs.ErrInvalid)
+	_, err = Open(file, 0, o)
+	require.ErrorIs(t, err, fs.ErrInvalid)
+	_, err = OpenSealed(file, 0, o)
+	require.ErrorIs(t, err, fs.ErrInvalid)
+	_, err = Rebuild(file, 0, o, seq(nil))
+	require.ErrorIs(t, err, fs.ErrInvalid)
+}
