@@ -83,7 +83,10 @@ type InvalidRecordsError struct {
 }
 
 func (e *InvalidRecordsError) Error() string {
-	if e.Total == 1 {
+	switch {
+	case len(e.Records) == 0: // made by someone else
+		return fmt.Sprintf("%d invalid records", e.Total)
+	case e.Total == 1:
 		return e.Records[0].Error()
 	}
 	return fmt.Sprintf("%d invalid records, the first: %v", e.Total, e.Records[0])
@@ -100,7 +103,7 @@ func (e *InvalidRecordsError) Is(target error) bool {
 // As gives the first record's error to errors.As.
 func (e *InvalidRecordsError) As(target any) bool {
 	t, ok := target.(**InvalidRecordError)
-	if ok {
+	if ok = ok && len(e.Records) > 0; ok {
 		*t = e.Records[0]
 	}
 	return ok

@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -125,6 +126,14 @@ func TestManyInvalidRecordsAreCountedAndOnlyTheFirstListed(t *testing.T) {
 }
 
 // Scenario: V011
+func TestAnErrorWithoutRecordsCanBePrinted(t *testing.T) {
+	err := error(&InvalidRecordsError{Total: 1})
+	require.NotEmpty(t, err.Error())
+	var one *InvalidRecordError
+	require.False(t, errors.As(err, &one))
+	require.ErrorIs(t, err, ErrInvalidRecord)
+}
+
 func TestProducerIDNeedsASequence(t *testing.T) {
 	b := buildAll(t, BuilderOptions{Producer: &Producer{ID: 1324, Epoch: 10, BaseSequence: 984}}, 0, keyed(now)...)
 	bad := withHeader(b, func(h []byte) { binary.BigEndian.PutUint32(h[posBaseSequence:], 0xfffffffe) })
