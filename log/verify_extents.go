@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
 )
 
@@ -39,7 +40,7 @@ func Extents(ctx context.Context, fsys vfs.FS, file string, base int64) (extents
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	var runs runs
+	runs := runs{base: base}
 	for pos := int64(0); pos < r.size; {
 		b, reason, err := r.batch(ctx, pos)
 		if err != nil {
@@ -62,17 +63,18 @@ func Extents(ctx context.Context, fsys vfs.FS, file string, base int64) (extents
 
 // runs gathers batches into extents.
 type runs struct {
+	base   int64
 	list   []Extent
 	last   Extent // the last batch alone
 	before int64  // end of the last run without it
-	alone  bool   // the last run must not grow: its batch stands where offsets do not ascend
+	alone  bool   // the last run must not grow: its batch stands where offsets do not ascend, or below the base
 }
 
 func (r *runs) add(pos int64, b record.Batch) {
 	one := Extent{Position: pos, Bytes: int64(b.Size()), Batches: 1, First: b.BaseOffset(), Next: b.NextOffset(), Epoch: b.LeaderEpoch()}
 	defer func() { r.last = one }()
 	if len(r.list) == 0 || r.list[len(r.list)-1].Batches == 0 {
-		r.list, r.alone = append(r.list, one), false
+		r.list, r.alone = append(r.list, one), one.First < r.base
 		return
 	}
 	run := &r.list[len(r.list)-1]
@@ -86,7 +88,7 @@ func (r *runs) add(pos int64, b record.Batch) {
 		}
 		r.list, r.alone = append(r.list, one), true
 	case r.alone || one.Epoch != run.Epoch:
-		r.list, r.alone = append(r.list, one), false
+		r.list, r.alone = append(r.list, one), one.First < r.base
 	default:
 		r.before = run.Next
 		run.Batches++
@@ -293,4 +295,13 @@ func readUpTo(f io.ReaderAt, p []byte, off int64) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// Settle finishes or undoes what an interrupted deletion, rewrite or replacement left in a partition folder, as opening
+// the log does first, and says which files came and went. The caller owns the root.
+func Settle(fsys vfs.FS, folder string) (changed []string, err error) {
+	l := &Log{segOpts: segment.Options{FS: fsys}}
+	l.fs, l.name = fsys, folder
+	err = l.settle()
+	return append(l.recovery.Removed, l.recovery.Rebuilt...), err
 }

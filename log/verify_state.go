@@ -176,18 +176,23 @@ func (c *folderCheck) snapshots(entries []fs.DirEntry) {
 				break
 			}
 		}
-		if offset > c.end && c.complete && c.live == nil && len(c.bases) > 0 {
+		if offset > max(c.end, c.emptyEnd()) && c.complete && c.live == nil {
 			c.find(FindingSnapshot, name, -1, offset, "it speaks of offsets up to %d, but the log ends at %d", offset, c.end)
 		}
 	}
 }
 
+// emptyEnd is where a log without segments begins.
+func (c *folderCheck) emptyEnd() int64 {
+	if len(c.bases) > 0 {
+		return 0
+	}
+	return c.logStart
+}
+
 // points compares the root's checkpoints and marker with where the log ends.
 func (c *folderCheck) points() {
-	end := c.end
-	if len(c.bases) == 0 {
-		end = max(end, c.logStart)
-	}
+	end := max(c.end, c.emptyEnd())
 	meaning := map[string]string{
 		checkpoint.RecoveryPoints: "records that were on the device are gone",
 		checkpoint.LogStarts:      "a broker starts the log over there",

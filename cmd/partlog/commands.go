@@ -9,11 +9,13 @@ func commands() []*command {
 		offsetCommand(),
 		infoCommand(),
 		dumpCommand(),
+		verifyCommand(),
 		// writing
 		appendCommand(),
 		truncateCommand(),
 		restartCommand(),
 		deleteRecordsCommand(),
 		rollCommand(),
+		repairCommand(),
 	}
 }

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/vfs"
+)
+
+func repairCommand() *command {
+	return &command{
+		name: "repair", args: "DIR", summary: "mend what verify finds; deletes nothing, and without --apply only says what it would do",
+		help: `
+repair reads what verify reads and mends it. Without --apply it rehearses the whole repair on a view in memory and
+prints each step; with --apply it takes the lock of the root (stop the broker first) and does the same on disk. DIR is
+a partition folder, or a log root for all its partitions.
+
+    partlog repair orders-0
+    partlog repair orders-0 --apply
+
+Records. Every batch with a right checksum is kept, wherever it stands, as far as offsets ascend and leader epochs do
+not go back; where batches contradict each other the larger part is believed. A segment that ends badly is cut behind
+its last good batch. A segment with damage in the middle is written anew from its good batches, before and behind, under
+its old name; the offsets between are a gap, which readers step over. A segment with nothing good in it, or that only
+repeats what others hold, is moved out.
+
+Derived files. Indexes are rebuilt from the log, as are the index of aborted transactions and the leader epoch file.
+Producer snapshots that cannot be read are moved out. Lines of a checkpoint that make no sense are dropped, which means
+the safe side: scan again, show deleted records again, start the high watermark anew. Leftovers are settled as a broker
+does. At last the log is opened and closed once, so that the root is left as by a clean stop.
+
+Nothing is deleted. Whatever leaves the root is first copied to a new folder below the quarantine, which is
+<root>.quarantine beside the root unless --quarantine names another, and synced. The new form of a segment becomes
+valid by one rename (.cleaned to .swap), which a broker would complete too: a repair that is killed at any point can
+be run again. What was lost is printed as ranges of offsets.
+
+Folders in a root that are no partition's are left alone. Exit code 0: nothing left to mend. 1: without --apply there
+is something to mend, with it something could not be mended. 2: it could not be done.`,
+		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
+			apply := fl.Bool("apply", false, "change the files; without it only say what would be done")
+			to := fl.String("quarantine", "", "`DIR` outside of the log root that takes what is moved out (default: <root>.quarantine)")
+			s := configFlag(fl)
+			return func(ctx context.Context, e *env, args []string) error {
+				if err := want(args, "DIR"); err != nil {
+					return err
+				}
+				c, err := s.config()
+				if err != nil {
+					return err
+				}
+				return runRepair(ctx, e, args[0], c, *apply, *to)
+			}
+		},
+	}
+}
+
+func runRepair(ctx context.Context, e *env, dir string, c log.Config, apply bool, to string) (err error) {
+	t, err := lookAt(dir)
+	if err != nil {
+		return err
+	}
+	if t.isRoot && len(t.partitions) == 0 {
+		return worded(log.ErrNotLog, "%s holds no partition folder", dir)
+	}
+	if t.folder != "" && t.folder != t.partitions[0].String() {
+		return fmt.Errorf("%s is not how a log spells %s; rename the folder first", t.folder, t.partitions[0])
+	}
+	if to, err = quarantineDir(t.root, to); err != nil {
+		return err
+	}
+	r := &repairer{ctx: ctx, out: e.out, t: t, c: c, apply: apply, q: newQuarantine(to, apply, time.Now())}
+	if apply {
+		root, err := vfs.OS(t.root)
+		if err != nil {
+			return err
+		}
+		lock, err := root.Lock(".lock")
+		if err != nil {
+			return inUse(t.root, err)
+		}
+		defer func() { err = errors.Join(err, lock.Close()) }()
+		r.fs = &keepingFS{FS: root, q: r.q}
+	} else {
+		r.fs = &keepingFS{FS: vfs.Overlay(t.fs), q: r.q}
+	}
+	return r.run()
+}
+
+// quarantineDir is where to put things: never inside the root, where a broker would stumble over it.
+func quarantineDir(root, given string) (string, error) {
+	if given == "" {
+		return filepath.Clean(root) + ".quarantine", nil
+	}
+	abs, err := resolve(given)
+	if err != nil {
+		return "", err
+	}
+	if rel, err := filepath.Rel(root, abs); err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return "", usagef("the quarantine %s lies inside the log root %s", given, root)
+	}
+	return abs, nil
+}
+
+// repairer mends the partitions of one root.
+type repairer struct {
+	ctx   context.Context
+	out   io.Writer
+	t     *target
+	c     log.Config
+	apply bool
+	fs    *keepingFS // the root, or a view of it that nobody else sees
+	q     *quarantine
+	steps int
+
+	said    map[string]bool // lines that were printed
+	failure error           // of writing to out
+}
+
+// say prints a step. Its first word is a verb, which is put into the past where the step is real.
+func (r *repairer) say(verb, format string, args ...any) {
+	r.steps++
+	lead := "would " + verb
+	if r.apply {
+		lead = map[string]string{"move": "moved", "rewrite": "rewrote", "rebuild": "rebuilt", "drop": "dropped", "settle": "settled", "lose": "lost", "close": "closed"}[verb]
+		if lead == "" {
+			lead = verb // cut, put
+		}
+	}
+	r.print("%s %s", lead, fmt.Sprintf(format, args...))
+}
+
+func (r *repairer) print(format string, args ...any) {
+	if _, err := fmt.Fprintf(r.out, format+"\n", args...); err != nil && r.failure == nil {
+		r.failure = err
+	}
+}
+
+// look verifies the partitions as they are now.
+func (r *repairer) look() ([]log.Finding, error) {
+	view := *r.t
+	view.fs = r.fs
+	return verifyAll(r.ctx, &view, r.c)
+}
+
+func (r *repairer) run() error {
+	found, err := r.look()
+	if err != nil {
+		return fmt.Errorf("look for damage, nothing was changed: %w", err)
+	}
+	if len(found) == 0 {
+		r.print("nothing to mend")
+		return r.failure
+	}
+	for _, f := range found {
+		r.print("found %s", findingLine(f))
+	}
+	if err := r.mend(found); err != nil {
+		return worded(err, "%s; what was moved out is in %s, run repair again", sentence(err), r.q.at)
+	}
+	left, err := r.look()
+	if err != nil {
+		return err
+	}
+	for _, f := range left {
+		r.print("left %s", findingLine(f))
+	}
+	r.sum(left)
+	if r.failure != nil {
+		return r.failure
+	}
+	if !r.apply || len(left) > 0 {
+		return &exit{code: exitFound}
+	}
+	return nil
+}
+
+func (r *repairer) sum(left []log.Finding) {
+	switch {
+	case !r.apply:
+		r.print("nothing was changed; --apply does these %d steps and puts %d files (%d bytes) into %s", r.steps, r.q.kept, r.q.size, r.q.at)
+	case r.q.kept > 0:
+		r.print("%d files (%d bytes) were put into %s", r.q.kept, r.q.size, r.q.at)
+	}
+	if len(left) == 0 {
+		r.print("verify finds nothing any more")
+	} else {
+		r.print("%d findings need a person", len(left))
+	}
+}
+
+// mend does all steps. Each leaves a state from which a repair can begin anew.
+func (r *repairer) mend(found []log.Finding) error {
+	if err := r.rootFiles(found); err != nil {
+		return err
+	}
+	for _, tp := range r.t.partitions {
+		if !concerns(found, tp) {
+			continue
+		}
+		if err := r.partition(tp); err != nil {
+			return fmt.Errorf("%s: %w", tp, err)
+		}
+	}
+	return r.reopen(found)
+}
+
+// concerns says whether findings speak of a partition: of a file in its folder, or of the root's files.
+func concerns(found []log.Finding, tp log.TopicPartition) bool {
+	for _, f := range found {
+		if strings.HasPrefix(f.File, tp.String()+"/") || f.Kind == log.FindingCheckpoint || strings.Contains(f.Detail, tp.String()) {
+			return true
+		}
+	}
+	return false
+}
+
+// partition mends the files of one folder.
+func (r *repairer) partition(tp log.TopicPartition) error {
+	p := &partitionRepair{repairer: r, tp: tp, folder: tp.String(), interval: r.c.IndexIntervalBytes}
+	steps := []func() error{p.settle, p.segments, p.marks, p.derived}
+	for _, step := range steps {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reopen opens the mended partitions as any writer would and closes them: indexes, epochs and checkpoints are fitted to
+// each other, and the root ends as after a clean stop, unless other partitions of it still await their recovery.
+func (r *repairer) reopen(found []log.Finding) error {
+	d, err := log.OpenDir(r.t.root, log.DirConfig{FS: r.fs, NoEvict: !r.apply})
+	if err != nil {
+		return err
+	}
+	for _, tp := range r.t.partitions {
+		if !concerns(found, tp) {
+			continue
+		}
+		l, err := d.Open(r.ctx, tp, r.c)
+		if err != nil {
+			return errors.Join(fmt.Errorf("open %s after mending: %w", tp, err), d.Close())
+		}
+		o := l.Offsets()
+		r.say("close", "%s cleanly: it holds offsets %d to %d", tp, o.LogStart, o.LogEnd)
+	}
+	return d.Close()
+}
