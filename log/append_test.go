@@ -165,8 +165,12 @@ func TestAFollowerNeverGoesBack(t *testing.T) {
 	at7 := newBed(t, Config{})
 	require.NoError(t, at7.ResetTo(ctx, 7))
 	for name, at := range map[string]func(base int64) []byte{
-		"v0":      func(o int64) []byte { return bytes.Join([][]byte{legacy(0, o, "a"), legacy(0, o+1, "b"), legacy(0, o+2, "c")}, nil) },
-		"v1":      func(o int64) []byte { return bytes.Join([][]byte{legacy(1, o, "a"), legacy(1, o+1, "b"), legacy(1, o+2, "c")}, nil) },
+		"v0": func(o int64) []byte {
+			return bytes.Join([][]byte{legacy(0, o, "a"), legacy(0, o+1, "b"), legacy(0, o+2, "c")}, nil)
+		},
+		"v1": func(o int64) []byte {
+			return bytes.Join([][]byte{legacy(1, o, "a"), legacy(1, o+1, "b"), legacy(1, o+2, "c")}, nil)
+		},
 		"v2":      func(o int64) []byte { return batchOf(o, 0, record.None, "a", "b", "c") },
 		"v2 lz4":  func(o int64) []byte { return batchOf(o, 0, record.LZ4, "a", "b", "c") },
 		"v0 gzip": func(o int64) []byte { return legacyGzip(0, o, "a", "b", "c")[:] },
@@ -187,7 +191,9 @@ func TestAnExpectedOffsetIsComparedWithTheLogEnd(t *testing.T) {
 	b := newBed(t, Config{})
 	b.add("a", "b")
 	for _, role := range []Role{Leader, Follower} {
-		raw := func() []byte { return batchOf(map[Role]int64{Leader: 0, Follower: b.Offsets().LogEnd}[role], 0, record.None, "c") }
+		raw := func() []byte {
+			return batchOf(map[Role]int64{Leader: 0, Follower: b.Offsets().LogEnd}[role], 0, record.None, "c")
+		}
 		end := b.Offsets().LogEnd
 		for _, wrong := range []int64{end - 1, end + 1, -1} {
 			_, err := b.AppendBatches(ctx, raw(), AppendOptions{As: role, ExpectedOffset: &wrong})

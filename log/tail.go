@@ -266,6 +266,9 @@ func (r *Reader) walk(seg *segment.Segment) error {
 		if err != nil {
 			return err
 		}
+		if r.known.position > 0 && b.BaseOffset() < r.known.offset {
+			return segment.ErrCorrupt // it contradicts what came before
+		}
 		r.known.position += int64(b.Size())
 		r.known.offset = b.LastOffset() + 1
 		r.known.last = seen{size: int64(b.Size()), offset: b.BaseOffset(), sum: b.Checksum()}

@@ -81,7 +81,13 @@ func (s *Segment) activateSlow() (*indexes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.learnTimestamps(x); err != nil {
+	err = s.learnTimestamps(x)
+	if errors.Is(err, errIndex) && !s.rebuilt.Swap(true) {
+		if x, err = s.rebuildIndexes(true); err == nil {
+			err = s.learnTimestamps(x)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.state = active

@@ -266,7 +266,7 @@ func (s *Segment) settleLocked() error {
 func (s *Segment) settleFrom(f vfs.File, ix *indexes, size int64) (end, next int64, bad *badBatch, err error) {
 	e, _ := ix.offset.Last()
 	for range 2 {
-		end, next, bad, err = s.readToEnd(f, e.Position, size)
+		end, next, bad, err = s.readToEnd(f, e.Position, size, s.base)
 		if err != nil || bad == nil || end > e.Position || e.Position == 0 {
 			return end, next, bad, err
 		}
@@ -274,14 +274,15 @@ func (s *Segment) settleFrom(f vfs.File, ix *indexes, size int64) (end, next int
 			return 0, 0, nil, err
 		}
 	}
-	return s.readToEnd(f, 0, size)
+	return s.readToEnd(f, 0, size, s.base)
 }
 
-// readToEnd verifies the batches from pos on and returns where they end. bad says why before end of file.
-func (s *Segment) readToEnd(f vfs.File, pos, size int64) (end, next int64, bad *badBatch, err error) {
+// readToEnd verifies the batches from pos on, none of which may lie below from, and returns where they end and the offset
+// behind them. bad says why before end of file.
+func (s *Segment) readToEnd(f vfs.File, pos, size, from int64) (end, next int64, bad *badBatch, err error) {
 	r := newReader(f, pos, size)
 	defer r.close()
-	next = s.base
+	next = from
 	for {
 		b, at, err := r.next()
 		if err == io.EOF {
@@ -294,7 +295,7 @@ func (s *Segment) readToEnd(f vfs.File, pos, size int64) (end, next int64, bad *
 			}
 			return at, next, nil, err
 		}
-		if b.LastOffset() < next || at > pos && b.BaseOffset() < next {
+		if b.LastOffset() < next || (at > pos || from > s.base) && b.BaseOffset() < next {
 			return at, next, &badBatch{pos: at, offset: next, reason: "its offset is below the one before it"}, nil
 		}
 		next = b.NextOffset()

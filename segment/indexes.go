@@ -155,7 +155,7 @@ func (s *Segment) checkIndexes(x *indexes) error {
 // its data leaves it: legal only if no batch has a timestamp, or if the first one has 0.
 func (s *Segment) checkFirstTime(x *indexes) error {
 	first, any, err := x.time.At(0)
-	if err != nil || !any && x.offset.Len() == 0 || any && (first.Timestamp != 0 || first.Offset != s.base) {
+	if err != nil || !any && s.pub.load().size == 0 || any && (first.Timestamp != 0 || first.Offset != s.base) {
 		return err
 	}
 	if ts, err := s.firstTimestamp(); err == nil && (!any && ts >= 0 || any && ts > 0) {

@@ -111,6 +111,11 @@ func (s *Segment) truncateAt(v view, offset int64, keep marks) error {
 	}
 	v.m = s.pub.load()
 	ts, off, err := v.largest()
+	if errors.Is(err, errIndex) {
+		if v.ix, err = s.rebuildIndexes(true); err == nil {
+			ts, off, err = v.largest()
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -125,15 +130,22 @@ func (v view) largest() (ts, offset int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	if e.Position < 0 || e.Position > v.m.size {
+		return 0, 0, errIndex
+	}
 	w := walk(v.f, e.Position, v.m.size)
 	defer w.close()
-	for {
+	for first := true; ; first = false {
+		at := w.pos
 		h, err := w.next()
 		if err == io.EOF {
 			return ts, offset, nil
 		}
+		if err == nil && first && at > 0 {
+			err = v.trustEntry(e, h, at)
+		}
 		if err != nil {
-			return 0, 0, err
+			return 0, 0, v.suspect(err, e.Position)
 		}
 		if h.maxTs > ts {
 			ts, offset = h.maxTs, h.last
