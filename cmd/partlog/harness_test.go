@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -26,12 +27,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is the command as a process of its own.
+// child is the command as a process of its own. It does not outlive the test, and no test waits for it without end.
 func child(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	c := exec.Command(exe, args...)
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(stop)
+	c := exec.CommandContext(ctx, exe, args...)
 	c.Env = append(os.Environ(), mainVariable+"=1")
 	return c
 }
