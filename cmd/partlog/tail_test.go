@@ -93,6 +93,7 @@ func TestOffsetAnswersAsKafkaDoes(t *testing.T) {
 	} {
 		require.Equal(t, []string{c.want}, do(t, append([]string{"offset", dir}, strings.Fields(c.flags)...)...), c.flags)
 	}
+	require.Equal(t, []string{"291\t-1\t0"}, do(t, "offset", golden.Copy(t, "codec-mixed"), "--latest"), "epoch 4 has no records")
 	r := runIn(t, "offset", dir, "--time", "1700000000020")
 	require.Equal(t, exitFound, r.code)
 	require.Empty(t, r.out)
