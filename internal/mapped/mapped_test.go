@@ -90,6 +90,13 @@ func options(c *counting, name string, b *Budget) Options {
 	return Options{FS: c, Name: name, EntrySize: size, Blank: blank, Budget: b}
 }
 
+func needsMappings(t *testing.T, c *counting) {
+	t.Helper()
+	if !c.Traits(".").Mmap {
+		t.Skip("no mappings on this platform")
+	}
+}
+
 func write(t *testing.T, o Options, n int) {
 	t.Helper()
 	x, err := Create(o)
@@ -125,7 +132,7 @@ func TestBudgetBoundsMappingsAndFilesAndEverythingIsGivenBack(t *testing.T) {
 			}
 		}
 		require.EqualValues(t, 5, b.Files()+b.Mappings())
-		require.Equal(t, never, b.Mappings() == 0)
+		require.Equal(t, never || !c.Traits("0").Mmap, b.Mappings() == 0)
 		for _, x := range tables {
 			require.NoError(t, x.Close())
 		}
@@ -167,7 +174,13 @@ func TestPinnedLeaseIsNeverEvicted(t *testing.T) {
 	for _, name := range []string{"b", "c"} {
 		require.NoError(t, OpenSealed(options(c, name, b)).Load())
 	}
-	require.NoError(t, l.m.Read(func(b []byte) { require.Len(t, b, 80) }))
+	if l.m != nil {
+		require.NoError(t, l.m.Read(func(b []byte) { require.Len(t, b, 80) }))
+	} else {
+		n, err := l.f.ReadAt(make([]byte, 80), 0)
+		require.NoError(t, err)
+		require.Equal(t, 80, n)
+	}
 	l.unpin()
 	x := OpenSealed(options(c, "b", b))
 	require.NoError(t, x.Load())
@@ -264,6 +277,7 @@ func TestReadersOfACutFileAllGetTheErrorAndNothingLeaks(t *testing.T) {
 // The file is never shortened while it is mapped.
 func TestTruncatingASealedTableUnmapsFirst(t *testing.T) {
 	c, _ := counted(t)
+	needsMappings(t, c)
 	o := options(&counting{FS: cutWatch{c, &c.maps, t}}, "x", NewBudget(3))
 	x, err := Create(o)
 	require.NoError(t, err)
@@ -399,6 +413,7 @@ func TestTableFollowsItsDirectory(t *testing.T) {
 // A mapping that is shorter than what was asked for is an error, not a panic.
 func TestShortMappingIsAFault(t *testing.T) {
 	c, _ := counted(t)
+	needsMappings(t, c)
 	write(t, options(c, "x", nil), 1000)
 	x := OpenSealed(options(&counting{FS: shortMaps{c}}, "x", NewBudget(1)))
 	_, _, err := x.Floor(number, 900)
