@@ -319,7 +319,12 @@ var verbs = []verb{
 		}
 		return nil
 	}},
-	{"group", func(w *world) error { return errors.Join(w.append(1, Buffered), w.append(1, Durable)) }},
+	{"group", func(w *world) error {
+		if err := w.append(1, Buffered); err != nil {
+			return err
+		}
+		return w.append(1, Durable)
+	}},
 	{"joined", (*world).appendDuringSync},
 	{"roll", (*world).roll},
 	{"sync", (*world).sync},
@@ -337,7 +342,12 @@ var verbs = []verb{
 	{"delete some", func(w *world) error { return w.deleteRecords(w.e.starts[0] + 2) }},
 	{"delete all", func(w *world) error { return w.deleteRecords(w.at(0)) }},
 	{"epoch", (*world).assignEpoch},
-	{"epoch and append", func(w *world) error { return errors.Join(w.assignEpoch(), w.append(1, w.mode)) }},
+	{"epoch and append", func(w *world) error {
+		if err := w.assignEpoch(); err != nil {
+			return err
+		}
+		return w.append(1, w.mode)
+	}},
 	{"reopen", (*world).reopen},
 	{"reopen the log", (*world).reopenLog},
 }

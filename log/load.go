@@ -238,21 +238,24 @@ func (l *Log) fitPoints(segs segments, end int64, at stored) error {
 // than the log: the file then lacks entries, which no crash of ours or a broker's can leave behind.
 func (l *Log) fitEpochs(ctx context.Context, segs segments, end, logStart int64) error {
 	l.epochs.TruncateFromEnd(end)
-	lost, err := l.epochsLost(segs, logStart)
-	if err != nil {
+	if err := l.findLostEpochs(ctx, segs, logStart); err != nil {
 		return err
-	}
-	if lost {
-		if err := l.rebuildEpochs(ctx, segs); err != nil {
-			return err
-		}
-		l.recovery.Rebuilt = append(l.recovery.Rebuilt, l.path(checkpoint.LeaderEpochs))
 	}
 	l.epochs.TruncateFromStart(logStart)
 	if !l.epochs.Dirty() {
 		return nil
 	}
 	return l.epochs.Flush()
+}
+
+// findLostEpochs rebuilds the cache from the segments if it lacks epochs that they have.
+func (l *Log) findLostEpochs(ctx context.Context, segs segments, logStart int64) error {
+	lost, err := l.epochsLost(segs, logStart)
+	if err != nil || !lost {
+		return err
+	}
+	l.recovery.Rebuilt = append(l.recovery.Rebuilt, l.path(checkpoint.LeaderEpochs))
+	return l.rebuildEpochs(ctx, segs)
 }
 
 // epochsLost compares the cache with the first and the last batch of the log. Batches that cannot be read say nothing

@@ -36,6 +36,10 @@ func (l *Log) recover(ctx context.Context, segs segments, at stored) (segments, 
 		}
 		from = len(segs) - 1
 	}
+	// The scan learns the epochs from here on; those before must be known, or they are read too.
+	if err := l.findLostEpochs(ctx, segs[:from], at.logStart); err != nil {
+		return segs, err
+	}
 	segs, err := l.recoverFrom(ctx, segs, from, at)
 	if err != nil {
 		return segs, err

@@ -118,6 +118,7 @@ func (l *Log) swapRange(swaps []string) (lo, hi int64, err error) {
 	lo = math.MaxInt64
 	opts := l.segOpts
 	opts.Suffix = ".swap"
+	opts.ReadOnly, opts.Whole = true, true // looking must not make index files for it
 	for _, name := range swaps {
 		if !strings.HasSuffix(name, ".log.swap") {
 			continue
