@@ -117,7 +117,6 @@ type dumper struct {
 type findingGroup struct {
 	title string
 	lines []string
-	more  int
 }
 
 // maxFindingLines of one group are kept: a garbled index should not fill the memory.

@@ -119,8 +119,7 @@ type repairer struct {
 	q     *quarantine
 	steps int
 
-	said    map[string]bool // lines that were printed
-	failure error           // of writing to out
+	failure error // of writing to out
 }
 
 // say prints a step. Its first word is a verb, which is put into the past where the step is real.
