@@ -163,7 +163,7 @@ func (l *Log) beforeCut(seg *segment.Segment, later segments, s segment.Scan, ta
 // file in the root, where no broker takes it for a log.
 func (l *Log) setAside(seg *segment.Segment) error {
 	if seg.Size() > 0 {
-		saved := savedName(l.name, seg.Base(), 0)
+		saved := l.savedName(seg.Base(), 0)
 		l.recovery.Cut += seg.Size()
 		l.recovery.Saved = saved
 		l.find(Finding{File: seg.File(), Position: 0, Offset: seg.Base(), Kind: FindingTail,
@@ -178,14 +178,20 @@ func (l *Log) setAside(seg *segment.Segment) error {
 	return discard(seg)
 }
 
-// savedName is a plain file of the root that holds bytes cut out of a segment from a position on.
-func savedName(folder string, base, position int64) string {
-	return fmt.Sprintf("%s.%020d.from-%d.cut", folder, base, position)
+// savedName is a plain file of the root for bytes cut out of a segment from a position on: a new one each time, so that
+// nothing saved earlier is lost.
+func (l *Log) savedName(base, position int64) string {
+	first := fmt.Sprintf("%s.%020d.from-%d.cut", l.name, base, position)
+	name := first
+	for n := 2; exists(l.fs, name); n++ {
+		name = fmt.Sprintf("%s.%d", first, n)
+	}
+	return name
 }
 
 // saveTail copies the bytes about to be cut, and makes the copy durable.
 func (l *Log) saveTail(seg *segment.Segment, s segment.Scan, tail io.ReaderAt) error {
-	name := savedName(l.name, seg.Base(), s.ValidBytes)
+	name := l.savedName(seg.Base(), s.ValidBytes)
 	if err := copyOut(l.fs, name, io.NewSectionReader(tail, s.ValidBytes, s.CutBytes)); err != nil {
 		return fmt.Errorf("save %d bytes cut from %s: %w", s.CutBytes, seg.File(), err)
 	}

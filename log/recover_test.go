@@ -291,6 +291,24 @@ func TestSegmentsBehindACutAreKeptInTheRoot(t *testing.T) {
 	s.goesOn()
 }
 
+func TestSavedTailsNeverReplaceOneAnother(t *testing.T) {
+	s := newSite(t, Config{})
+	s.add(1)
+	want := map[string]string{}
+	for round := range 3 {
+		s.kill()
+		tail := append(bytes.Repeat([]byte{byte(round + 1)}, 20), batchAt(t, 1, 0)...)
+		s.edit(logFile(0), appendBytes(tail))
+		s.open()
+		want[s.log.Recovery().Saved] = string(tail)
+	}
+	require.Len(t, want, 3)
+	for name, tail := range want {
+		require.Equal(t, tail, string(s.read(name)))
+	}
+	s.holds(0, 1)
+}
+
 func TestTheDurableHintIsExactAfterAKill(t *testing.T) {
 	for hinted := range int64(3) {
 		s := newNine(t, Buffered)
