@@ -156,6 +156,9 @@ func (l *Log) write1(p *prepared, o AppendOptions) (res Appended, cuts uint64, e
 	if p.last < p.first || p.last == math.MaxInt64 {
 		return Appended{}, 0, fmt.Errorf("%w: no offsets are left behind %d", ErrInvalidRecord, at.LogEnd)
 	}
+	if p.last-p.first > math.MaxInt32 {
+		return Appended{}, 0, fmt.Errorf("%w: offsets %d to %d do not fit into one segment", ErrTooLarge, p.first, p.last)
+	}
 	if err := l.makeRoom(int64(len(p.raw))); err != nil {
 		return Appended{}, 0, err
 	}
@@ -167,11 +170,11 @@ func (l *Log) write1(p *prepared, o AppendOptions) (res Appended, cuts uint64, e
 	}
 	before, err := l.assignEpochs(p, epoch)
 	if err != nil {
-		return Appended{}, 0, err
+		return Appended{}, 0, errors.Join(err, l.unroll())
 	}
 	if _, err := l.list.Load().active().Append(p.raw); err != nil {
 		l.restoreEpochs(before)
-		return Appended{}, 0, l.refused(err)
+		return Appended{}, 0, errors.Join(l.refused(err), l.unroll())
 	}
 	l.stats.appends.Add(1)
 	l.stats.bytes.Add(int64(len(p.raw)))

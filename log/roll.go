@@ -91,6 +91,30 @@ func (l *Log) roll(base int64) error {
 	return nil
 }
 
+// unroll takes back a roll that left a gap in front of batches which then could not be written: an empty segment above the
+// log end would move the end when the log is opened again. The error is the sticky one. The caller holds write.
+func (l *Log) unroll() error {
+	segs, end := *l.list.Load(), l.load().LogEnd
+	if segs.active().Base() <= end || l.ended() != nil {
+		return nil
+	}
+	if err := l.commits.acquire(nil); err != nil {
+		return err
+	}
+	defer l.commits.release()
+	active, before := segs.active(), segs[len(segs)-2]
+	if _, err := before.Truncate(end); err != nil { // cuts nothing, and makes it take appends again
+		return l.fail(err)
+	}
+	rest := segs[: len(segs)-1 : len(segs)-1]
+	l.list.Store(&rest)
+	l.commits.born = min(l.commits.born, before.Base())
+	if err := errors.Join(discard(active), l.syncDir()); err != nil {
+		return l.fail(err)
+	}
+	return nil
+}
+
 func (l *Log) rollRefused(err error) error {
 	if isNoSpace(err) {
 		return fmt.Errorf("roll %s: %w: %w", l.name, ErrNoSpace, err)

@@ -29,11 +29,18 @@ func (c *clock) advance(d time.Duration) { c.ms.Add(d.Milliseconds()) }
 // bed is a log under test over a file system that survives closing it.
 type bed struct {
 	*Log
-	t     testing.TB
+	t     tester
 	fs    vfs.FS
 	dir   *Dir
 	cfg   Config
 	clock *clock
+}
+
+// tester is what testing.TB and rapid.T have in common.
+type tester interface {
+	require.TestingT
+	Helper()
+	Fatal(args ...any)
 }
 
 // newBed opens a new log t-0 on a file system in memory.
@@ -61,16 +68,6 @@ func (b *bed) reopen() {
 	b.t.Helper()
 	require.NoError(b.t, b.dir.Close())
 	b.open()
-}
-
-// reader opens the bed's folder from outside.
-func (b *bed) reader(o ReaderOptions) *Reader {
-	b.t.Helper()
-	o.FS = b.fs
-	r, err := OpenReader("t-0", o)
-	require.NoError(b.t, err)
-	b.t.Cleanup(func() { _ = r.Close() })
-	return r
 }
 
 // add appends one batch of records with these values and returns its base offset.
