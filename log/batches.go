@@ -127,20 +127,14 @@ func (c *cursor) segment(ctx context.Context, limit int64, yield func(record.Bat
 	if i < 0 {
 		return c.again(limit)
 	}
-	at, err := segs[i].Find(c.next)
-	switch {
-	case errors.Is(err, segment.ErrNotFound):
-		return c.gap(limit, list, i)
-	case err != nil:
-		return c.explain(limit, list, err)
-	}
 	c.v.pinned.Add(1)
 	defer c.v.pinned.Add(-1)
-	for b, err := range segs[i].Batches(at.Pos) {
-		if err != nil {
-			return c.explain(limit, list, err)
-		}
+	for b, err := range segs[i].BatchesFrom(c.next) {
 		switch {
+		case errors.Is(err, segment.ErrNotFound):
+			return c.gap(limit, list, i)
+		case err != nil:
+			return c.explain(limit, list, err)
 		case b.LastOffset() < c.next:
 			continue
 		case b.BaseOffset() >= c.o.end, !c.split && b.LastOffset() >= c.o.end:

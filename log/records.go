@@ -45,7 +45,7 @@ func (v *view) records(ctx context.Context, offset int64, o readOptions, follow 
 
 // unpack yields the records of one batch within [from, end). It is false once the loop must end.
 func (v *view) unpack(b record.Batch, dec *record.Decoder, from, end int64, yield func(record.Record, error) bool) (more bool) {
-	for r, err := range b.Records(dec) {
+	for r, err := range b.RecordsFrom(dec, from) {
 		switch {
 		case err != nil:
 			yield(record.Record{}, v.undecodable(b, err))

@@ -3,6 +3,7 @@ package record
 import (
 	"fmt"
 	"iter"
+	"math"
 )
 
 // Records iterates over the records of the batch in order, decompressing them if need be; d may be nil. A record and its
@@ -12,10 +13,16 @@ import (
 // The CRC is not checked; see Verify. Bytes left over behind the last record are an error in place of that record.
 // Iterating over an uncompressed batch allocates nothing, but for header keys that differ from the record before.
 func (b Batch) Records(d *Decoder) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) { b.each(d, yield) }
+	return func(yield func(Record, error) bool) { b.each(d, math.MinInt64, yield) }
 }
 
-func (b Batch) each(d *Decoder, yield func(Record, error) bool) {
+// RecordsFrom is Records without most of those below offset, which are passed over by their lengths without a look at what
+// they hold: for a reader that wants one record out of many. Some below offset may come all the same.
+func (b Batch) RecordsFrom(d *Decoder, offset int64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) { b.each(d, offset, yield) }
+}
+
+func (b Batch) each(d *Decoder, from int64, yield func(Record, error) bool) {
 	if d == nil {
 		d = takeDecoder(Limits{}.withDefaults())
 		defer releaseDecoder(d)
@@ -28,6 +35,9 @@ func (b Batch) each(d *Decoder, yield func(Record, error) bool) {
 	if err != nil {
 		yield(Record{}, err)
 		return
+	}
+	if from > r.base {
+		r.skip(from)
 	}
 	var rec Record
 	for r.left > 0 {

@@ -90,6 +90,39 @@ func (r *reader) quick(rec *Record) bool {
 	return true
 }
 
+// skip passes over ordinary records below offset; never over the last one of the batch, so that the parser sees its end.
+func (r *reader) skip(offset int64) {
+	for ; r.left > 1; r.left-- {
+		p := r.p
+		if len(p) < quickBody+2 {
+			return
+		}
+		n, i := int(p[0]), 1
+		if n >= 0x80 {
+			n, i = n&0x7f|int(p[1])<<7, 2
+		}
+		end := i + n>>1
+		if n&1 != 0 || n < 2*quickBody || n >= 1<<14 || end > len(p) {
+			return
+		}
+		b := p[i:end]
+		if i = 2; b[1] >= 0x80 {
+			if _, i = quickLong(b); i == 0 {
+				return
+			}
+		}
+		o := int64(b[i])
+		if o >= 0x80 {
+			o = o&0x7f | int64(b[i+1])<<7
+		}
+		if o >= 1<<14 || r.base+(o>>1^-(o&1)) >= offset {
+			return
+		}
+		r.p = p[end:]
+		r.index++
+	}
+}
+
 // quickLong reads a timestamp delta of two to five bytes at b[1]; it takes up b[1:next], and next is 0 if it is longer.
 func quickLong(b []byte) (t uint64, next int) {
 	b = b[:quickBody]

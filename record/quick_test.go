@@ -224,3 +224,47 @@ func FuzzQuickWaysAgree(f *testing.F) {
 		}
 	})
 }
+
+// Passing over records changes nothing for who wants those from an offset on, whatever the batch looks like inside.
+func TestRecordsFromGivesAllFromAnOffset(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewBuilder(BuilderOptions{Codec: rapid.SampledFrom([]Codec{None, LZ4}).Draw(t, "codec")})
+		base := rapid.SampledFrom([]int64{0, 1000, 1 << 40}).Draw(t, "base")
+		b.SetBaseOffset(base)
+		next := base
+		for range rapid.IntRange(1, 12).Draw(t, "records") {
+			next += rapid.SampledFrom([]int64{0, 0, 1, 60, 9000}).Draw(t, "gap")
+			r := Record{Offset: next, Timestamp: now + rapid.Int64Range(-1<<36, 1<<36).Draw(t, "time"), Key: drawBytes(t, "key"), Value: drawBytes(t, "value")}
+			require.NoError(t, b.AddAt(r))
+			next++
+		}
+		batch, err := b.Finish()
+		require.NoError(t, err)
+		from := rapid.Int64Range(base-1, next+1).Draw(t, "from")
+		var want, got []int64
+		for r, err := range batch.Records(nil) {
+			require.NoError(t, err)
+			if r.Offset >= from {
+				want = append(want, r.Offset)
+			}
+		}
+		for r, err := range batch.RecordsFrom(nil, from) {
+			require.NoError(t, err)
+			if r.Offset >= from {
+				got = append(got, r.Offset)
+			}
+		}
+		require.Equal(t, want, got)
+	})
+}
+
+func TestRecordsFromPassesOverOrdinaryRecords(t *testing.T) {
+	var records []Record
+	for i := range 100 {
+		records = append(records, Record{Offset: int64(i), Timestamp: now + int64(i), Key: make([]byte, 16), Value: make([]byte, 100)})
+	}
+	for r := range buildAll(t, BuilderOptions{}, 0, records...).RecordsFrom(nil, 73) {
+		require.Equal(t, int64(73), r.Offset)
+		break
+	}
+}

@@ -169,20 +169,20 @@ func (s *Segment) Batches(position int64) iter.Seq2[record.Batch, error] {
 			return
 		}
 		defer s.Release()
-		if err := s.each(position, yield); err != nil {
+		if err := s.each(start{pos: position, ahead: firstRead}, yield); err != nil {
 			yield(record.Batch{}, err)
 		}
 	}
 }
 
-func (s *Segment) each(position int64, yield func(record.Batch, error) bool) error {
+func (s *Segment) each(at start, yield func(record.Batch, error) bool) error {
 	if s.growing() {
 		if err := s.settle(); err != nil {
 			return err
 		}
 	}
 	m := s.pub.load()
-	if position < 0 || position > m.size {
+	if at.pos < 0 || at.pos > m.size {
 		return ErrChanged
 	}
 	h, err := s.acquire()
@@ -190,11 +190,15 @@ func (s *Segment) each(position int64, yield func(record.Batch, error) bool) err
 		return err
 	}
 	defer h.release()
-	r := newReader(h, position, m.size)
+	r := newReader(h, at.pos, m.size)
 	defer r.close()
+	r.ahead = int(min(max(at.ahead, minHeader), readBuffer))
 	next := int64(-1)
-	for {
+	for ; ; at.guessed = false {
 		b, _, err := r.next()
+		if at.guessed && (err != nil || !at.fits(b)) {
+			return errGuess
+		}
 		if err == io.EOF {
 			return nil
 		}
