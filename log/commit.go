@@ -28,7 +28,7 @@ type committer struct {
 	storedRP int64 // recovery point in the checkpoint on disk; 0 none. The durable hint is valid under this one only
 }
 
-// acquire takes the round token, waiting for a running round. ctx may be nil to wait without end.
+// acquire takes the round token, waiting for a running round.
 func (c *committer) acquire(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -64,10 +64,6 @@ func (c *committer) release() {
 }
 
 func waitRound(ctx context.Context, running chan struct{}) error {
-	if ctx == nil {
-		<-running
-		return nil
-	}
 	select {
 	case <-running:
 		return nil
@@ -119,7 +115,7 @@ func (l *Log) syncBelowRoll() error {
 	if o := l.load(); o.Durable >= o.LogEnd {
 		return nil
 	}
-	if err := l.commits.acquire(nil); err != nil {
+	if err := l.commits.acquire(context.Background()); err != nil {
 		return err
 	}
 	defer l.commits.release()

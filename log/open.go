@@ -135,7 +135,7 @@ func (l *Log) Close() error {
 func (l *Log) shut() error {
 	l.write.Lock()
 	defer l.write.Unlock()
-	if err := l.commits.acquire(nil); err != nil {
+	if err := l.commits.acquire(context.Background()); err != nil {
 		return err
 	}
 	defer l.commits.release()

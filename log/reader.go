@@ -54,13 +54,14 @@ type Reader struct {
 // ErrNotLog: the path is a file, or a folder that holds no segment and whose name is no partition's. fs.ErrNotExist,
 // ErrReadOnly for a folder that may not be read. Damage is no error here: reading meets it.
 func OpenReader(partitionDir string, o ReaderOptions) (*Reader, error) {
-	root, name := filepath.Split(filepath.Clean(partitionDir))
+	name := filepath.Base(filepath.Clean(partitionDir))
 	r := &Reader{stop: o.Stop, growing: -1, bad: -1, points: map[string]point{}}
 	if o.FS == nil {
 		abs, err := filepath.Abs(partitionDir)
 		if err != nil {
 			return nil, err
 		}
+		var root string
 		root, name = filepath.Split(abs)
 		if o.FS, err = vfs.OSReadOnly(root); err != nil {
 			return nil, openError(root, err)

@@ -98,7 +98,7 @@ func (l *Log) unroll() error {
 	if segs.active().Base() <= end || l.ended() != nil {
 		return nil
 	}
-	if err := l.commits.acquire(nil); err != nil {
+	if err := l.commits.acquire(context.Background()); err != nil {
 		return err
 	}
 	defer l.commits.release()
