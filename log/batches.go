@@ -219,7 +219,7 @@ func (c *cursor) explain(limit int64, list *segments, err error) (int64, bool, e
 			return c.again(limit)
 		}
 	}
-	if c.moved(list) {
+	if c.moved(list) || errors.Is(err, segment.ErrChanged) { // a truncation begins, or ends, in the segment
 		return c.again(limit)
 	}
 	return limit, false, (*list).explainAt(err, c.next)

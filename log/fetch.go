@@ -170,7 +170,7 @@ func (v *view) settled(list *segments, cuts uint64, err error, stale *int) (move
 		}
 	}
 	_, now := v.loadCuts()
-	if now != cuts || err != nil && v.list.Load() != list {
+	if now != cuts || errors.Is(err, segment.ErrChanged) || err != nil && v.list.Load() != list {
 		return true, nil
 	}
 	return false, err
