@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -110,6 +109,7 @@ type dumper struct {
 
 	path string // as given
 	fs   vfs.FS // its folder
+	text []byte // of one object
 	name string // in the folder
 }
 
@@ -178,9 +178,9 @@ func (d *dumper) file(path string) error {
 		return errors.Join(d.ctx.Err(), d.writeError(err))
 	}
 	d.unreadable = true
-	at := map[string]any{}
+	at := facts{}
 	if u, ok := errors.AsType[*unreadableError](err); ok && u.position >= 0 {
-		at["position"] = u.position
+		at.set("position", u.position)
 	}
 	d.findWith("unreadable", fmt.Sprintf("Unreadable: %s", d.absolute()), "  "+sentence(err), at)
 	return nil
@@ -234,22 +234,21 @@ func (d *dumper) line(format string, args ...any) {
 	}
 }
 
-// object prints an object of the JSON form. Names of v come in alphabetical order.
-func (d *dumper) object(kind string, v map[string]any) {
+// object prints an object of the JSON form.
+func (d *dumper) object(kind string, v facts) {
 	if !d.o.json {
 		return
 	}
-	v["kind"], v["file"] = kind, d.path
-	b, err := json.Marshal(v)
-	if err != nil {
-		return // only numbers, strings and bools are given
-	}
-	d.out.Write(b)
-	d.out.WriteByte('\n')
+	d.text = append(d.text[:0], '{')
+	d.text = facts{{"kind", kind}, {"file", d.path}}.append(d.text)
+	d.text = append(d.text, ',')
+	d.text = v.append(d.text)
+	d.text = append(d.text, '}', '\n')
+	d.out.Write(d.text)
 }
 
 // entry prints an entry in whichever form.
-func (d *dumper) entry(v map[string]any, format string, args ...any) {
+func (d *dumper) entry(v facts, format string, args ...any) {
 	if d.o.verifyOnly {
 		return
 	}
@@ -260,15 +259,15 @@ func (d *dumper) entry(v map[string]any, format string, args ...any) {
 // find reports a finding without lines of its own.
 func (d *dumper) find(what, title string) { d.findWith(what, title, "", nil) }
 
-// findWith reports a finding under a title, which names the file; facts are for the JSON form.
-func (d *dumper) findWith(what, title, line string, facts map[string]any) {
+// findWith reports a finding under a title, which names the file; more is for the JSON form.
+func (d *dumper) findWith(what, title, line string, more facts) {
 	if d.o.json {
-		v := map[string]any{"finding": what, "detail": strings.TrimSpace(title + ": " + strings.TrimSpace(line)), "position": nil, "offset": nil}
-		for k, f := range facts {
-			v[k] = f
+		v := facts{{"finding", what}, {"detail", strings.TrimSpace(title + ": " + strings.TrimSpace(line))}, {"position", nil}, {"offset", nil}}
+		for _, f := range more {
+			v.set(f.name, f.value)
 		}
 		if line == "" {
-			v["detail"] = title
+			v.set("detail", title)
 		}
 		d.object("finding", v)
 		return

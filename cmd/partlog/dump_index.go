@@ -101,9 +101,9 @@ func (d *dumper) index(base int64) (err error) {
 		}
 		if last := batch.LastOffset(); last != offset {
 			d.findWith("mismatch", "Mismatches in :"+d.absolute(), fmt.Sprintf("  Index offset: %d, log offset: %d", offset, last),
-				map[string]any{"position": int64(i) * index.EntrySize, "offset": offset, "logOffset": last})
+				facts{{"position", int64(i) * index.EntrySize}, {"offset", offset}, {"logOffset", last}})
 		}
-		d.entry(map[string]any{"offset": offset, "position": position}, "offset: %d position: %d", offset, position)
+		d.entry(facts{{"offset", offset}, {"position", position}}, "offset: %d position: %d", offset, position)
 	}
 	return nil
 }
@@ -151,10 +151,10 @@ func (d *dumper) timeIndex(base int64) (err error) {
 		}
 		if i > 0 && ts <= before {
 			d.findWith("out of order", "Found out of order timestamp in :"+d.absolute(), fmt.Sprintf("  Index timestamp: %d, Previously indexed timestamp: %d", ts, before),
-				map[string]any{"position": int64(i) * timeindex.EntrySize, "offset": offset})
+				facts{{"position", int64(i) * timeindex.EntrySize}, {"offset", offset}})
 		}
 		before = ts
-		d.entry(map[string]any{"timestamp": ts, "offset": offset}, "timestamp: %d offset: %d", ts, offset)
+		d.entry(facts{{"timestamp", ts}, {"offset", offset}}, "timestamp: %d offset: %d", ts, offset)
 	}
 	return nil
 }
@@ -212,12 +212,12 @@ func (t *timeDump) check(base, at, ts, offset int64) error {
 		}
 		if largest != ts {
 			t.findWith("timestamp mismatch", "Found timestamp mismatch in :"+t.absolute(), fmt.Sprintf("  Index timestamp: %d, log timestamp: %d", ts, largest),
-				map[string]any{"position": at, "offset": offset, "logTimestamp": largest})
+				facts{{"position", at}, {"offset", offset}, {"logTimestamp", largest}})
 		}
 		return nil
 	}
 	t.findWith("not found", "The following indexed offsets are not found in :"+t.absolute(), fmt.Sprintf("Indexed offset: %d, found log offset: %d", offset, found),
-		map[string]any{"position": at, "offset": offset, "logOffset": found})
+		facts{{"position", at}, {"offset", offset}, {"logOffset", found}})
 	return nil
 }
 
@@ -239,7 +239,7 @@ func (d *dumper) txnIndex(int64) error {
 		if version != 0 {
 			return unreadablef(int64(at), "version %d is not known", version)
 		}
-		d.entry(map[string]any{"version": version, "producerId": e.ProducerID, "firstOffset": e.FirstOffset, "lastOffset": e.LastOffset, "lastStableOffset": e.LastStableOffset},
+		d.entry(facts{{"version", version}, {"producerId", e.ProducerID}, {"firstOffset", e.FirstOffset}, {"lastOffset", e.LastOffset}, {"lastStableOffset", e.LastStableOffset}},
 			"version: %d producerId: %d firstOffset: %d lastOffset: %d lastStableOffset: %d", version, e.ProducerID, e.FirstOffset, e.LastOffset, e.LastStableOffset)
 	}
 	return nil
@@ -249,7 +249,7 @@ func (d *dumper) txnIndex(int64) error {
 func (d *dumper) snapshot() error {
 	entries, err := producerstate.ReadSnapshot(d.fs, d.name)
 	if corrupt, ok := errors.AsType[*producerstate.CorruptError](err); ok {
-		d.findWith("corrupt snapshot", "Snapshot is corrupt ("+corrupt.Reason+"): "+d.absolute(), "", map[string]any{"position": corrupt.Position})
+		d.findWith("corrupt snapshot", "Snapshot is corrupt ("+corrupt.Reason+"): "+d.absolute(), "", facts{{"position", corrupt.Position}})
 		return nil
 	}
 	if err != nil {
@@ -259,12 +259,16 @@ func (d *dumper) snapshot() error {
 		txn, txnText := optional(p.TxnFirstOffset, p.TxnFirstOffset >= 0)
 		text := fmt.Sprintf("producerId: %d producerEpoch: %d coordinatorEpoch: %d currentTxnFirstOffset: %s lastTimestamp: %d",
 			p.ProducerID, p.Epoch, p.CoordinatorEpoch, txnText, p.Timestamp)
-		v := map[string]any{"producerId": p.ProducerID, "producerEpoch": p.Epoch, "coordinatorEpoch": p.CoordinatorEpoch, "currentTxnFirstOffset": txn, "lastTimestamp": p.Timestamp,
-			"firstSequence": nil, "lastSequence": nil, "lastOffset": nil, "offsetDelta": nil, "timestamp": nil}
+		v := facts{{"producerId", p.ProducerID}, {"producerEpoch", p.Epoch}, {"coordinatorEpoch", p.CoordinatorEpoch}, {"currentTxnFirstOffset", txn}, {"lastTimestamp", p.Timestamp},
+			{"firstSequence", nil}, {"lastSequence", nil}, {"lastOffset", nil}, {"offsetDelta", nil}, {"timestamp", nil}}
 		if p.LastOffset >= 0 {
 			first := decrement(p.LastSequence, p.OffsetDelta)
 			text += fmt.Sprintf(" firstSequence: %d lastSequence: %d lastOffset: %d offsetDelta: %d timestamp: %d", first, p.LastSequence, p.LastOffset, p.OffsetDelta, p.Timestamp)
-			v["firstSequence"], v["lastSequence"], v["lastOffset"], v["offsetDelta"], v["timestamp"] = first, p.LastSequence, p.LastOffset, p.OffsetDelta, p.Timestamp
+			v.set("firstSequence", first)
+			v.set("lastSequence", p.LastSequence)
+			v.set("lastOffset", p.LastOffset)
+			v.set("offsetDelta", p.OffsetDelta)
+			v.set("timestamp", p.Timestamp)
 		}
 		d.entry(v, "%s", text)
 	}

@@ -130,7 +130,7 @@ func (d *dumper) log(base int64) (err error) {
 	if rest := whole - r.pos; rest > 0 && d.o.maxBytes <= 0 {
 		d.line("Found %d invalid bytes at the end of %s", rest, d.path)
 		if d.o.json {
-			d.findWith("invalid bytes", fmt.Sprintf("Found %d invalid bytes at the end of %s", rest, d.path), "", map[string]any{"position": r.pos})
+			d.findWith("invalid bytes", fmt.Sprintf("Found %d invalid bytes at the end of %s", rest, d.path), "", facts{{"position", r.pos}})
 		}
 	}
 	return nil
@@ -147,30 +147,37 @@ func (l *logDump) batch(b rawBatch) error {
 		return unreadablef(b.pos, "codec %d is unknown", b.Codec())
 	}
 	stamp := stampName(b.Batch)
-	fields := map[string]any{
-		"position": b.pos, "timestampType": stamp, "timestamp": b.MaxTimestamp(), "size": b.Size(), "magic": b.magic,
-		"compresscodec": b.Codec().String(), "crc": b.Checksum(), "isvalid": b.valid,
-	}
+	position := facts{{"position", b.pos}, {"timestampType", stamp}, {"timestamp", b.MaxTimestamp()}, {"size", b.Size()}, {"magic", b.magic},
+		{"compresscodec", b.Codec().String()}, {"crc", b.Checksum()}, {"isvalid", b.valid}}
+	var fields facts
 	tail := fmt.Sprintf("position: %d %s: %d size: %d magic: %d compresscodec: %s crc: %d isvalid: %t",
 		b.pos, stamp, b.MaxTimestamp(), b.Size(), b.magic, b.Codec(), b.Checksum(), b.valid)
 	if b.Magic() < 2 {
 		l.line("offset: %d %s", b.LastOffset(), tail)
-		fields["offset"] = b.LastOffset()
+		fields.set("offset", b.LastOffset())
 		for _, name := range []string{"baseOffset", "lastOffset", "count", "baseSequence", "lastSequence", "producerId", "producerEpoch",
 			"partitionLeaderEpoch", "isTransactional", "isControl", "deleteHorizonMs"} {
-			fields[name] = nil
+			fields.set(name, nil)
 		}
 	} else {
 		id, epoch, sequence := b.Producer()
 		horizon, horizonText := optional(b.DeleteHorizon())
 		l.line("baseOffset: %d lastOffset: %d count: %d baseSequence: %d lastSequence: %d producerId: %d producerEpoch: %d partitionLeaderEpoch: %d isTransactional: %t isControl: %t deleteHorizonMs: %s %s",
 			b.BaseOffset(), b.LastOffset(), b.Count(), sequence, b.LastSequence(), id, epoch, b.LeaderEpoch(), b.Transactional(), b.Control(), horizonText, tail)
-		fields["baseOffset"], fields["lastOffset"], fields["count"] = b.BaseOffset(), b.LastOffset(), b.Count()
-		fields["baseSequence"], fields["lastSequence"] = sequence, b.LastSequence()
-		fields["producerId"], fields["producerEpoch"], fields["partitionLeaderEpoch"] = id, epoch, b.LeaderEpoch()
-		fields["isTransactional"], fields["isControl"], fields["deleteHorizonMs"] = b.Transactional(), b.Control(), horizon
+		fields.set("baseOffset", b.BaseOffset())
+		fields.set("lastOffset", b.LastOffset())
+		fields.set("count", b.Count())
+		fields.set("baseSequence", sequence)
+		fields.set("lastSequence", b.LastSequence())
+		fields.set("producerId", id)
+		fields.set("producerEpoch", epoch)
+		fields.set("partitionLeaderEpoch", b.LeaderEpoch())
+		fields.set("isTransactional", b.Transactional())
+		fields.set("isControl", b.Control())
+		fields.set("deleteHorizonMs", horizon)
+		fields.set("offset", nil) // of a legacy entry
 	}
-	l.object("batch", fields)
+	l.object("batch", append(fields, position...))
 	if !l.deep {
 		return nil
 	}
@@ -180,7 +187,7 @@ func (l *logDump) batch(b rawBatch) error {
 		}
 		if rec.Offset != l.last+1 {
 			l.findWith("non-consecutive", "Non-consecutive offsets in "+l.absolute(), fmt.Sprintf("  %d is followed by %d", l.last, rec.Offset),
-				map[string]any{"position": b.pos, "offset": rec.Offset})
+				facts{{"position", b.pos}, {"offset", rec.Offset}})
 		}
 		l.last = rec.Offset
 		if err := l.record(b, rec); err != nil {
@@ -211,14 +218,15 @@ func (l *logDump) record(b rawBatch, rec record.Record) error {
 		return nil
 	}
 	stamp := stampName(b.Batch)
-	fields := map[string]any{"offset": rec.Offset, "timestampType": stamp, "timestamp": rec.Timestamp, "keySize": length(rec.Key), "valueSize": length(rec.Value),
-		"sequence": nil, "headerKeys": nil, "isValid": nil, "crc": nil, "endTxnMarker": nil, "coordinatorEpoch": nil, "controlType": nil, "key": nil, "payload": nil}
+	fields := facts{{"offset", rec.Offset}, {"timestampType", stamp}, {"timestamp", rec.Timestamp}, {"keySize", length(rec.Key)}, {"valueSize", length(rec.Value)},
+		{"sequence", nil}, {"headerKeys", nil}, {"isValid", nil}, {"crc", nil}, {"endTxnMarker", nil}, {"coordinatorEpoch", nil}, {"controlType", nil}, {"key", nil}, {"payload", nil}}
 	var line strings.Builder
 	fmt.Fprintf(&line, "| offset: %d %s: %d keySize: %d valueSize: %d", rec.Offset, stamp, rec.Timestamp, length(rec.Key), length(rec.Value))
 	if b.Magic() < 2 {
 		crc := recordChecksum(b.Batch, rec)
 		fmt.Fprintf(&line, " isValid: true crc: %d", crc) // the decoder refuses wrong ones
-		fields["isValid"], fields["crc"] = true, crc
+		fields.set("isValid", true)
+		fields.set("crc", crc)
 	} else {
 		_, _, sequence := b.Producer()
 		if sequence >= 0 {
@@ -228,9 +236,10 @@ func (l *logDump) record(b rawBatch, rec record.Record) error {
 		}
 		keys := headerKeys(rec)
 		fmt.Fprintf(&line, " sequence: %d headerKeys: [%s]", sequence, strings.Join(keys, ","))
-		fields["sequence"], fields["headerKeys"] = sequence, keys
+		fields.set("sequence", sequence)
+		fields.set("headerKeys", keys)
 		if b.Control() {
-			if err := control(&line, fields, rec); err != nil {
+			if err := control(&line, &fields, rec); err != nil {
 				return unreadablef(b.pos, "the control record at offset %d: %v", rec.Offset, err)
 			}
 		}
@@ -242,11 +251,11 @@ func (l *logDump) record(b rawBatch, rec record.Record) error {
 	if l.data {
 		if rec.Key != nil {
 			text += dataText(" key: ", rec.Key, b.Control())
-			fields["key"] = rec.Key
+			fields.set("key", rec.Key)
 		}
 		if rec.Value != nil {
 			text += dataText(" payload: ", rec.Value, b.Control())
-			fields["payload"] = rec.Value
+			fields.set("payload", rec.Value)
 		}
 	}
 	l.line("%s", text)
@@ -281,12 +290,12 @@ func headerKeys(rec record.Record) []string {
 }
 
 // control describes the record of a control batch.
-func control(line *strings.Builder, fields map[string]any, rec record.Record) error {
+func control(line *strings.Builder, fields *facts, rec record.Record) error {
 	t, err := record.ParseControl(rec.Key)
 	if err != nil {
 		return err
 	}
-	fields["controlType"] = t.String()
+	fields.set("controlType", t.String())
 	if t != record.Abort && t != record.Commit {
 		fmt.Fprintf(line, " controlType: %s(%s)", t, strconv.Itoa(int(int16(binary.BigEndian.Uint16(rec.Key[2:])))))
 		return nil
@@ -296,7 +305,8 @@ func control(line *strings.Builder, fields map[string]any, rec record.Record) er
 		return err
 	}
 	fmt.Fprintf(line, " endTxnMarker: %s coordinatorEpoch: %d", m.Type, m.CoordinatorEpoch)
-	fields["endTxnMarker"], fields["coordinatorEpoch"] = m.Type.String(), m.CoordinatorEpoch
+	fields.set("endTxnMarker", m.Type.String())
+	fields.set("coordinatorEpoch", m.CoordinatorEpoch)
 	return nil
 }
 

@@ -25,21 +25,21 @@ func (d *dumper) small(kind string) error {
 			return err
 		}
 		for _, e := range entries {
-			d.entry(map[string]any{"epoch": e.Epoch, "startOffset": e.StartOffset}, "epoch: %d startOffset: %d", e.Epoch, e.StartOffset)
+			d.entry(facts{{"epoch", e.Epoch}, {"startOffset", e.StartOffset}}, "epoch: %d startOffset: %d", e.Epoch, e.StartOffset)
 		}
 	case checkpoint.Metadata:
 		id, err := checkpoint.ParseTopicID(d.name, b)
 		if err != nil {
 			return err
 		}
-		d.entry(map[string]any{"topicId": id.String()}, "topicId: %s", id)
+		d.entry(facts{{"topicId", id.String()}}, "topicId: %s", id)
 	case checkpoint.CleanMarker:
 		epoch, clean, err := checkpoint.ReadCleanMarker(d.fs)
 		if err != nil || !clean {
 			return err
 		}
 		v, text := optional(epoch, epoch >= 0)
-		d.entry(map[string]any{"brokerEpoch": v}, "brokerEpoch: %s", text)
+		d.entry(facts{{"brokerEpoch", v}}, "brokerEpoch: %s", text)
 	case checkpoint.MetaProperties:
 		return d.identity(b)
 	default:
@@ -51,7 +51,7 @@ func (d *dumper) small(kind string) error {
 			return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 		})
 		for _, p := range order {
-			d.entry(map[string]any{"topic": p.Topic, "partition": p.Partition, "offset": offsets[p]}, "topic: %s partition: %d offset: %d", p.Topic, p.Partition, offsets[p])
+			d.entry(facts{{"topic", p.Topic}, {"partition", p.Partition}, {"offset", offsets[p]}}, "topic: %s partition: %d offset: %d", p.Topic, p.Partition, offsets[p])
 		}
 	}
 	return nil
@@ -62,15 +62,15 @@ func (d *dumper) identity(b []byte) error {
 	if err != nil {
 		return err
 	}
-	v := map[string]any{"version": id.Version, "clusterId": nil, "nodeId": nil, "directoryId": nil}
+	v := facts{{"version", id.Version}, {"clusterId", nil}, {"nodeId", nil}, {"directoryId", nil}}
 	if id.ClusterID != "" {
-		v["clusterId"] = id.ClusterID
+		v.set("clusterId", id.ClusterID)
 	}
 	if id.NodeID >= 0 {
-		v["nodeId"] = id.NodeID
+		v.set("nodeId", id.NodeID)
 	}
 	if !id.DirectoryID.IsZero() {
-		v["directoryId"] = id.DirectoryID.String()
+		v.set("directoryId", id.DirectoryID.String())
 	}
 	d.entry(v, "version: %d cluster.id: %s node.id: %d directory.id: %s", id.Version, id.ClusterID, id.NodeID, id.DirectoryID)
 	return nil

@@ -116,3 +116,29 @@ func TestHelpOfEveryReadingCommandHasAnExample(t *testing.T) {
 		}
 	}
 }
+
+func TestVerifyFindsNothingAfterOurOwnWork(t *testing.T) {
+	for _, name := range []string{"codec-mixed", "killed", "txn-commit-abort", "delete-records", "legacy-v1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, dir := goldenFolder(t, name)
+			if name == "killed" {
+				call("roll", dir) // recovers first
+			}
+			steps := [][]string{{"roll", dir}, {"truncate", dir, "60"}, {"delete-records", dir, "40"}, {"restart-at", dir, "1000"}}
+			for i := range 10 {
+				if r := feed(t, dir, numbered(7)); r.code != exitOK {
+					t.Fatalf("append: code %d: %s", r.code, r.err)
+				}
+				if i < len(steps) && (name != "delete-records" || i == 0 || i == 3) && (name != "legacy-v1" || i != 1) {
+					if r := runIn(t, steps[i]...); r.code != exitOK {
+						t.Fatalf("%v: code %d: %s", steps[i], r.code, r.err)
+					}
+				}
+				if r := runIn(t, "verify", root); r.code != exitOK {
+					t.Fatalf("round %d: code %d\n%s%s", i, r.code, r.out, r.err)
+				}
+			}
+		})
+	}
+}
