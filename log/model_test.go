@@ -29,7 +29,6 @@ type modelRecord struct {
 type model struct {
 	recs       []modelRecord
 	start, end int64
-	hw         int64
 	epochs     []EpochEntry
 	values     int
 }
