@@ -1,0 +1,44 @@
+// Package log owns partitions: append-only logs of records whose folders an Apache Kafka 4.x broker can open, and that
+// open a broker's.
+//
+//	l, err := log.Open("/var/lib/events", log.Config{})     // a log root with one partition in it; OpenDir for many
+//	base, err := l.Append(ctx, record.Record{Value: v})     // on the device when it returns
+//	for rec, err := range l.Follow(ctx, 0) { ... }          // every record, then waits for more
+//	err = l.Close()
+//
+// What is on disk:
+//
+//	root/                                   locked as a whole, by .lock
+//	  .kafka_cleanshutdown                  only after a clean stop
+//	  recovery-point-offset-checkpoint      "topic partition offset", a line each; likewise for
+//	  log-start-offset-checkpoint           the log start offsets,
+//	  replication-offset-checkpoint         the high watermarks,
+//	  cleaner-offset-checkpoint             and the cleaner
+//	  partlog-durable-hints                 while a durable log is open; Kafka ignores it
+//	  log-0/                                topic "log", partition 0
+//	    00000000000000000000.log            batches; with .index and .timeindex
+//	    00000000000000004711.log            the active segment
+//	    leader-epoch-checkpoint
+//	    partition.metadata                  if a broker gave the topic an id
+//
+// The marks of a log, and who moves them:
+//
+//	log start            last stable   high watermark          log end
+//	    |                      |              |                    |
+//	----+======================+==============+====================+----> offsets
+//	    ^ DeleteRecords        readers see everything below        ^ Append
+//	                           the high watermark
+//
+// # Durability
+//
+// Append of a Durable log, the default, returns when the records are on the device; concurrent appends share the sync.
+// Readers of such a log see only what is on the device, so that nobody acts on a record that a power cut takes back. A
+// Buffered log acknowledges and shows what the operating system has, as Kafka does, and syncs as flush.messages and
+// flush.ms say. An error from an append means that the records are not in the log, except *UnconfirmedError. After a
+// failed sync the log takes nothing more until it is opened again (ErrFailed).
+//
+// # Concurrency
+//
+// All methods of Dir, Log and Reader are safe for concurrent use. Nothing is locked while the body of a loop over an
+// iterator runs: it may append, truncate, close, panic or leave. A log starts no goroutine and no timer.
+package log

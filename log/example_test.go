@@ -1,0 +1,247 @@
+package log_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/vfs"
+)
+
+// tempRoot stands for a directory of your own.
+func tempRoot() (root string, remove func()) {
+	root, err := os.MkdirTemp("", "example")
+	if err != nil {
+		panic(err)
+	}
+	return root, func() { _ = os.RemoveAll(root) }
+}
+
+// memory opens a log on a file system in memory: a test double of the real thing.
+func memory(c log.Config) *log.Log {
+	d, err := log.OpenDir("memory", log.DirConfig{FS: vfs.Mem()})
+	if err != nil {
+		panic(err)
+	}
+	l, err := d.Open(context.Background(), log.TopicPartition{Topic: "orders", Partition: 0}, c)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+func ExampleOpen() {
+	root, remove := tempRoot()
+	defer remove()
+	l, err := log.Open(root, log.Config{}) // Kafka's defaults, but durable
+	if err != nil {
+		panic(err)
+	}
+	base, err := l.Append(context.Background(), record.Record{Key: []byte("k"), Value: []byte("hello")})
+	fmt.Println(l.TopicPartition(), base, err)
+	_, err = log.Open(root, log.Config{})
+	fmt.Println(errors.Is(err, log.ErrLocked))
+	fmt.Println(l.Close())
+	// Output:
+	// log-0 0 <nil>
+	// true
+	// <nil>
+}
+
+func ExampleLog_Append() {
+	l := memory(log.Config{})
+	ctx := context.Background()
+	base, err := l.Append(ctx,
+		record.Record{Key: []byte("a"), Value: []byte("1")},
+		record.Record{Key: []byte("b"), Value: []byte("2"), Headers: []record.Header{{Key: "trace", Value: []byte("x")}}},
+	)
+	fmt.Println(base, err)
+	for r, err := range l.Records(ctx, 0) {
+		fmt.Println(r.Offset, string(r.Key), string(r.Value), err)
+	}
+	o := l.Offsets()
+	fmt.Println(o.LogEnd, o.Durable, o.HighWatermark)
+	// Output:
+	// 0 <nil>
+	// 0 a 1 <nil>
+	// 1 b 2 <nil>
+	// 2 2 2
+}
+
+func ExampleLog_Follow() {
+	l := memory(log.Config{})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	go func() {
+		for i := range 3 {
+			if _, err := l.Append(ctx, record.Record{Value: fmt.Appendf(nil, "event %d", i)}); err != nil {
+				panic(err)
+			}
+		}
+	}()
+	for r, err := range l.Follow(ctx, 0) {
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(r.Offset, string(r.Value))
+		if r.Offset == 2 {
+			break
+		}
+	}
+	// Output:
+	// 0 event 0
+	// 1 event 1
+	// 2 event 2
+}
+
+func ExampleLog_Fetch() {
+	l := memory(log.Config{})
+	ctx := context.Background()
+	for range 3 {
+		if _, err := l.Append(ctx, record.Record{Value: []byte("x")}, record.Record{Value: []byte("y")}); err != nil {
+			panic(err)
+		}
+	}
+	for offset := int64(0); ; {
+		f, err := l.Fetch(ctx, offset, log.FetchOptions{MaxBytes: 100}) // one batch at least
+		if err != nil {
+			panic(err)
+		}
+		if f.Len() == 0 {
+			fmt.Println("end at", offset)
+			_ = f.Close()
+			break
+		}
+		next, err := f.NextOffset() // f.WriteTo(conn) would send the bytes
+		fmt.Println(offset, "to", next, err)
+		offset = next
+		_ = f.Close()
+	}
+	// Output:
+	// 0 to 2 <nil>
+	// 2 to 4 <nil>
+	// 4 to 6 <nil>
+	// end at 6
+}
+
+func ExampleLog_OffsetForTime() {
+	l := memory(log.Config{})
+	ctx := context.Background()
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for i := range 4 {
+		at := noon.Add(time.Duration(i) * time.Minute)
+		if _, err := l.Append(ctx, record.Record{Timestamp: at.UnixMilli(), Value: []byte("x")}); err != nil {
+			panic(err)
+		}
+	}
+	at, err := l.OffsetForTime(ctx, noon.Add(90*time.Second))
+	fmt.Println(at.Offset, time.UnixMilli(at.Timestamp).UTC().Format(time.TimeOnly), err)
+	_, err = l.OffsetForTime(ctx, noon.Add(time.Hour))
+	fmt.Println(errors.Is(err, log.ErrNotFound))
+	// Output:
+	// 2 12:02:00 <nil>
+	// true
+}
+
+func ExampleOpenReader() {
+	root, remove := tempRoot()
+	defer remove()
+	l, err := log.Open(root, log.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	if _, err := l.Append(ctx, record.Record{Value: []byte("seen from outside")}); err != nil {
+		panic(err)
+	}
+	// Another process may do this while the writer, or a broker, is at work. Nothing is locked or written.
+	r, err := log.OpenReader(filepath.Join(root, "log-0"), log.ReaderOptions{})
+	if err != nil {
+		panic(err)
+	}
+	for rec, err := range r.Records(ctx, 0) {
+		fmt.Println(rec.Offset, string(rec.Value), err)
+	}
+	fmt.Println(r.Close(), l.Close())
+	// Output:
+	// 0 seen from outside <nil>
+	// <nil> <nil>
+}
+
+// A ctx that ends while an append waits for the device leaves the records in the log.
+func ExampleUnconfirmedError() {
+	l := memory(log.Config{})
+	appendOnce := func(ctx context.Context, r record.Record) error {
+		_, err := l.Append(ctx, r)
+		if u, ok := errors.AsType[*log.UnconfirmedError](err); ok {
+			// It is in the log: appending again would double it. Wait until it is durable.
+			return l.Wait(context.Background(), log.MarkDurable, u.Last+1)
+		}
+		return err // nil, or not in the log
+	}
+	fmt.Println(appendOnce(context.Background(), record.Record{Value: []byte("once")}))
+	// Output: <nil>
+}
+
+func ExampleLog_Wait() {
+	l := memory(log.Config{})
+	done := make(chan error)
+	go func() { done <- l.Wait(context.Background(), log.MarkDurable, 1) }() // the first record, which is not there yet
+	if _, err := l.Append(context.Background(), record.Record{}); err != nil {
+		panic(err)
+	}
+	fmt.Println(<-done)
+	// Output: <nil>
+}
+
+// An append that succeeds only if nobody else appended since: optimistic concurrency for event sourcing.
+func ExampleLog_AppendBatches() {
+	l := memory(log.Config{})
+	ctx := context.Background()
+	b := record.NewBuilder(record.BuilderOptions{Codec: record.Zstd})
+	event := func(value string) []byte {
+		b.Reset()
+		if err := b.Add(record.Record{Value: []byte(value)}); err != nil {
+			panic(err)
+		}
+		batch, err := b.Finish()
+		if err != nil {
+			panic(err)
+		}
+		return batch.Bytes()
+	}
+	res, err := l.AppendBatches(ctx, event("created"), log.AppendOptions{ExpectedOffset: new(int64(0))})
+	fmt.Println(res.Base, res.Last, err)
+	_, err = l.AppendBatches(ctx, event("created, too"), log.AppendOptions{ExpectedOffset: new(int64(0))})
+	fmt.Println(errors.Is(err, log.ErrUnexpectedOffset))
+	// Output:
+	// 0 0 <nil>
+	// true
+}
+
+func ExampleLog_Truncate() {
+	l := memory(log.Config{})
+	ctx := context.Background()
+	if _, err := l.Append(ctx, record.Record{}, record.Record{}, record.Record{}); err != nil {
+		panic(err)
+	}
+	end, err := l.Truncate(ctx, 2) // batches go as a whole
+	fmt.Println(end, err)
+	// Output: 0 <nil>
+}
+
+func ExampleParseConfig() {
+	c, err := log.ParseConfig(map[string]string{"segment.bytes": "1073741824", "retention.ms": "-1", "compression.type": "zstd"})
+	fmt.Println(c.SegmentBytes, c.RetentionTime == log.Forever, c.CompressionType, err)
+	_, err = log.ParseConfig(map[string]string{"segment.bytes": "5"})
+	setting, _ := errors.AsType[*log.ConfigError](err)
+	fmt.Println(setting.Key, setting.Field)
+	// Output:
+	// 1073741824 true zstd <nil>
+	// segment.bytes SegmentBytes
+}
