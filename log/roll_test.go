@@ -185,3 +185,28 @@ func TestARollThatFailsLeavesALogThatWorks(t *testing.T) {
 		}
 	}
 }
+
+// A follower's batch that lies behind a gap begins a segment of its own. If it cannot be written that segment goes again:
+// an empty one above the log end would move the end when the log is opened.
+func TestARollBeforeAGapIsTakenBack(t *testing.T) {
+	for _, first := range []int64{0, 2} {
+		fault := vfstest.NewFault(vfs.Mem())
+		b := newBedOn(t, fault, Config{})
+		if first > 0 {
+			b.add("a", "b")
+		}
+		_, remove := fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpWrite}, Name: "*.log", Times: vfstest.Always, Err: syscall.ENOSPC})
+		_, err := b.follow(batchOf(1<<40, 0, record.None, "far"))
+		require.ErrorIs(t, err, ErrNoSpace)
+		require.Equal(t, []int64{0}, b.bases())
+		remove()
+		if first == 0 {
+			b.reopen()
+		}
+		require.Equal(t, first, b.add("goes on"))
+		_, err = b.follow(batchOf(1<<40, 0, record.None, "far"))
+		require.NoError(t, err)
+		b.reopen()
+		require.Equal(t, append(offsetsIn(0, first+1), 1<<40), b.readAll(0))
+	}
+}
