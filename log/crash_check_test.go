@@ -196,12 +196,12 @@ func (n *tally) inspect(d *vfstest.Disk, mode Durability, start *expect, deep in
 		return fmt.Errorf("%w\n%v\n%s", err, e, d.Describe())
 	}
 	sample := int((d.Hash() >> 7) % 128)
-	if sample < 12 || deep > 1 {
+	if sample < 6 || deep > 1 && sample < 32 {
 		if err := checkAgain(disk, mode, l.Offsets()); err != nil {
 			return fmt.Errorf("%w\n%v\n%s", err, e, d.Describe())
 		}
 	}
-	if deep > 0 && (sample < 1 || deep > 1) {
+	if sample < 1 && deep > 0 || sample < 32 && deep > 1 {
 		return n.inspectRecovery(d, disk, mode, e, l)
 	}
 	return nil
@@ -217,7 +217,7 @@ func (n *tally) inspectRecovery(d *vfstest.Disk, disk *vfstest.Crash, mode Durab
 		shown.empties = []int64{o.LogEnd}
 	}
 	disk.Note(shown)
-	for inner := range disk.Disks(vfstest.DiskOptions{Limit: 16, Samples: 4, Cuts: 2}) {
+	for inner := range disk.Disks(vfstest.DiskOptions{Limit: 8, Samples: 2, Cuts: 1}) {
 		e := noted(inner, e)
 		if !n.first(inner.Hash(), e, mode) {
 			continue
