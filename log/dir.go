@@ -75,12 +75,13 @@ func (d *Dir) startsClean(tp TopicPartition) bool {
 // broker or another opener has it. A malformed checkpoint does not stop it: the marks fall back to the safe side and
 // every affected log reports so in its Recovery.
 func OpenDir(root string, c DirConfig) (*Dir, error) {
+	var own vfs.FS // made here, so given back here
 	if c.FS == nil {
 		fsys, err := vfs.OS(root)
 		if err != nil {
 			return nil, openError(root, err)
 		}
-		c.FS = fsys
+		own, c.FS = fsys, fsys
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -89,13 +90,24 @@ func OpenDir(root string, c DirConfig) (*Dir, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Dir{fs: c.FS, cfg: c, budget: index.NewBudget(c.MaxMappings), logs: map[TopicPartition]*Log{}, states: map[TopicPartition]partitionState{}}
-	if err := d.takeLock(); err != nil {
-		return nil, openError(root, err)
+	err := d.takeLock()
+	if err == nil {
+		if err = d.readRoot(); err != nil {
+			err = errors.Join(err, d.lock.Close())
+		}
 	}
-	if err := d.readRoot(); err != nil {
-		return nil, openError(root, errors.Join(err, d.lock.Close()))
+	if err != nil {
+		return nil, openError(root, errors.Join(err, closeTree(own)))
 	}
 	return d, nil
+}
+
+// closeTree gives back what a file system of the operating system holds open; others hold nothing.
+func closeTree(fsys vfs.FS) error {
+	if c, ok := fsys.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }
 
 func (d *Dir) takeLock() (err error) {

@@ -43,7 +43,7 @@ func notPartition(dir string) error {
 		return nil // not there yet, or OpenDir will say what is wrong
 	}
 	bases, err := segment.List(fsys, ".")
-	if err == nil && len(bases) > 0 {
+	if err = errors.Join(err, closeTree(fsys)); err == nil && len(bases) > 0 {
 		return fmt.Errorf("%w: %s is a partition folder; open the directory above it", ErrNotLog, dir)
 	}
 	return nil
