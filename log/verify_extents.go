@@ -30,8 +30,8 @@ type Extent struct {
 	Zero     bool   // the hole is nothing but zeros
 }
 
-// Extents reads a whole .log file, also a damaged one, and says which of its bytes are batches with a right CRC and
-// header. base is the offset in the file's name. A run ends where the leader epoch changes, and offsets ascend in it:
+// Extents reads a whole .log file, also a damaged one, and says which of its bytes are batches with a right CRC, a sound
+// header and records that can be read. base is the offset in the file's name. A run ends where the leader epoch changes, and offsets ascend in it:
 // batches on both sides of a place where they do not are runs of their own, so that whoever repairs can choose which to
 // believe. Memory is bounded by the largest intact batch.
 func Extents(ctx context.Context, fsys vfs.FS, file string, base int64) (extents []Extent, err error) {
@@ -40,25 +40,44 @@ func Extents(ctx context.Context, fsys vfs.FS, file string, base int64) (extents
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	runs := runs{base: base}
+	runs, decoder := runs{base: base}, record.NewDecoder(record.Limits{})
 	for pos := int64(0); pos < r.size; {
 		b, reason, err := r.batch(ctx, pos)
 		if err != nil {
 			return nil, err
 		}
-		if reason == "" {
+		to, zero := pos+int64(b.Size()), false
+		if reason != "" {
+			to, zero, err = r.resync(ctx, pos)
+		} else if reason = unreadable(b, decoder); reason == "" {
 			runs.add(pos, b)
-			pos += int64(b.Size())
-			continue
 		}
-		to, zero, err := r.resync(ctx, pos)
 		if err != nil {
 			return nil, err
 		}
-		runs.list = append(runs.list, Extent{Position: pos, Bytes: to - pos, First: -1, Next: -1, Epoch: record.NoEpoch, Reason: reason, Zero: zero})
+		if reason != "" {
+			runs.list = append(runs.list, Extent{Position: pos, Bytes: to - pos, First: -1, Next: -1, Epoch: record.NoEpoch, Reason: reason, Zero: zero})
+		}
 		pos = to
 	}
 	return runs.list, nil
+}
+
+// unreadable says why the records of a batch with a right CRC cannot be used; "" if they can.
+func unreadable(b record.Batch, d *record.Decoder) string {
+	base, last, before := b.BaseOffset(), b.LastOffset(), int64(-1)
+	for rec, err := range b.Records(d) {
+		switch {
+		case errors.Is(err, record.ErrCorrupt):
+			return reasonOf(err)
+		case err != nil: // too large to look at: not for that damaged
+			return ""
+		case rec.Offset <= before, rec.Offset > last, b.Magic() >= 2 && rec.Offset < base:
+			return fmt.Sprintf("record offset %d in a batch of %d to %d", rec.Offset, base, last)
+		}
+		before = rec.Offset
+	}
+	return ""
 }
 
 // runs gathers batches into extents.

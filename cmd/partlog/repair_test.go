@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"hash/fnv"
 	"maps"
 	"math/rand/v2"
@@ -13,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/partlog/partlog/internal/golden"
+	"github.com/partlog/partlog/record"
 )
 
 // ways to spoil a file.
@@ -88,17 +91,13 @@ func contentOf(t *testing.T, root string) []string {
 }
 
 func TestRepairMendsWhateverVerifyFindsAndInventsNothing(t *testing.T) {
-	for _, name := range []string{"codec-mixed", "txn-commit-abort", "epochs", "compact-txn", "legacy-v1", "killed", "delete-records"} {
+	for _, name := range []string{"txn-commit-abort", "killed", "epochs"} {
 		for _, way := range ways {
 			t.Run(name+"/"+way.name, func(t *testing.T) {
 				t.Parallel()
 				for i, file := range filesBelow(t, golden.Copy(t, name)) {
-					every := 8 // each kind of file counts once, not in every folder
-					if strings.HasSuffix(file, ".log") && name != "compact-txn" || name == "txn-commit-abort" && way.name != "cut" {
-						every = 1
-					}
-					if i%every != 0 {
-						continue
+					if !strings.HasSuffix(file, ".log") && i%3 != len(way.name)%3 {
+						continue // FuzzRepair is the broad one, in memory
 					}
 					root, _ := goldenFolder(t, name)
 					before := contentOf(t, root)
@@ -305,5 +304,38 @@ func TestRepairGivesEveryPartitionOfARootItsOwn(t *testing.T) {
 	}
 	if !maps.Equal(untouched, treeOf(t, filepath.Join(root, "more-0"))) {
 		t.Error("a sound partition was touched")
+	}
+}
+
+func TestRepairTakesOutABatchWhoseRecordsCannotBeReadThoughItsChecksumIsRight(t *testing.T) {
+	root, dir := goldenFolder(t, "idempotent")
+	before := contentOf(t, root)
+	file := filepath.Join(dir, "00000000000000000000.log")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, rest, err := record.Next(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, _, err := record.Next(rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := batch.Bytes()
+	raw[record.HeaderSize] = 0x7e // the first record's length
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], castagnoli))
+	if err := os.WriteFile(file, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := call("verify", root); got.code != exitFound || !strings.Contains(got.out, fmt.Sprintf("byte %d", first.Size())) {
+		t.Fatalf("verify: code %d\n%s", got.code, got.out)
+	}
+	if got := call("repair", root, "--apply"); got.code != exitOK {
+		t.Fatalf("code %d\n%s%s", got.code, got.out, got.err)
+	}
+	if after := contentOf(t, root); len(after) != len(before)-int(batch.NextOffset()-batch.BaseOffset()) {
+		t.Errorf("%d records of %d", len(after), len(before))
 	}
 }
