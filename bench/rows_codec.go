@@ -118,7 +118,7 @@ func packer(c record.Codec) (func(src []byte) error, error) {
 		return func(src []byte) error { dst = s2.EncodeSnappy(dst[:cap(dst)], src); return nil }, nil
 	case record.LZ4:
 		w := lz4.NewWriter(&out)
-		if err := w.Apply(lz4.BlockSizeOption(lz4.Block64Kb), lz4.CompressionLevelOption(lz4.Level3)); err != nil {
+		if err := w.Apply(lz4.BlockSizeOption(lz4.Block64Kb), lz4.CompressionLevelOption(lz4.Fast)); err != nil {
 			return nil, err
 		}
 		return func(src []byte) error { w.Reset(reset()); return writeClose(w, src) }, nil

@@ -251,8 +251,8 @@ func statAll(dir string) error {
 	return nil
 }
 
-// heapOfOpenLog is what an open log with n closed segments keeps on the heap after every one of them has been read.
-func heapOfOpenLog(f *fixtures, n int) (int64, error) {
+// heapOfOpenLog is what an open log with n closed segments keeps on the heap, before or after each of them has been read.
+func heapOfOpenLog(f *fixtures, n int, read bool) (int64, error) {
 	root, err := f.manySegments(n)
 	if err != nil {
 		return 0, err
@@ -262,13 +262,22 @@ func heapOfOpenLog(f *fixtures, n int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, err := range l.Batches(background, 0) {
-		if err != nil {
+	if read {
+		if err := readAll(l); err != nil {
 			return 0, errors.Join(err, l.Close())
 		}
 	}
 	bytes := liveHeap() - before
 	return bytes, l.Close()
+}
+
+func readAll(l *log.Log) error {
+	for _, err := range l.Batches(background, 0) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func liveHeap() int64 {
