@@ -53,8 +53,8 @@ var (
 	ErrOffsetOutOfRange = errors.New("log: offset out of range")
 	// ErrNotFound: no record has the time asked for.
 	ErrNotFound = errors.New("log: no such record")
-	// ErrTruncated: the awaited offset was truncated away and can never be reached.
-	ErrTruncated = errors.New("log: truncated below the awaited offset")
+	// ErrTruncated: what was awaited, appended or fetched was truncated away meanwhile.
+	ErrTruncated = errors.New("log: truncated meanwhile")
 )
 
 // UnconfirmedError is the one append error that means "in the log": the bytes are at Base..Last, but ctx ended or the
