@@ -2,4 +2,4 @@
 
 package log
 
-const raceShare = 20 // the race detector makes a disk about fifteen times as dear
+const raceShare = 40 // the race detector makes a disk about fifteen times as dear

@@ -135,7 +135,7 @@ func TestLostAndGarbledSmallFilesOpenOnTheSafeSide(t *testing.T) {
 	}
 }
 
-// Kafka's rules for what interrupted work leaves, one row each.
+// Kafka's rules for what interrupted work leaves, one row each. Scenario: R014, R025
 func TestLeftoversOfInterruptedWorkAreSettled(t *testing.T) {
 	three := func(t *testing.T, base int64) []byte {
 		return append(append(batchAt(t, base, 0), batchAt(t, base+1, 0)...), batchAt(t, base+2, 0)...)

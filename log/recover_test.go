@@ -512,7 +512,7 @@ func TestSpoiledTailsFallBackToTheEndOfWhatIsWhole(t *testing.T) {
 	}
 }
 
-// Report: B022
+// Report: B022, B028, B031
 func TestDamageInAMiddleSegmentLeavesTheLaterOnesAlone(t *testing.T) {
 	s := newSite(t, nineRecords(Durable))
 	s.add(15)
