@@ -145,7 +145,7 @@ type offsetCheck struct {
 	indexed  int64 // position of the last entry that fits
 	tail     int64 // position of the last batch
 	epoch    int32 // of the last batch that had one
-	restarts int64 // behind the last entry: time index entries and new leader epochs, each perhaps a restart
+	restarts int64 // behind the last entry: places where the writer may have been restarted
 }
 
 func newOffsetCheck(s *segmentCheck) *offsetCheck {
@@ -250,11 +250,12 @@ func (c *folderCheck) gap(bytes int64) {
 }
 
 // judgeSparse reports indexes that lack entries at their end. Nothing in an index says how long it should be. A writer
-// adds an entry when more than index.interval.bytes went by without one, but begins to count anew when it is restarted,
-// which leaves a time index entry or a new leader epoch. So more bytes than the interval for each possible restart
-// prove that entries are missing. The interval is at most the smallest distance between entries of the log, unless the
+// adds an entry when more than index.interval.bytes went by without one, but begins to count anew when it is restarted.
+// That leaves a time index entry or a new leader epoch, or nothing if no timestamp grew. More bytes than the interval
+// for each place where all that could have been prove that entries are missing. The interval is at most the smallest distance between entries of the log, unless the
 // setting was changed; one of 4096 is believed in unless many entries speak against it.
 func (c *folderCheck) judgeSparse() {
+	const maxRestarts = 1000 // in the life of one segment
 	interval := c.o.IndexInterval
 	if interval <= 0 {
 		interval = 4096
@@ -264,7 +265,7 @@ func (c *folderCheck) judgeSparse() {
 		if c.narrowest > 0 && (s.restarts >= 5 || c.narrowest > interval) {
 			least = c.narrowest
 		}
-		if s.bytes > least*(1+s.restarts) {
+		if s.bytes > least*(1+min(s.restarts, maxRestarts)) {
 			c.find(FindingIndex, s.file, s.position, s.offset, "%d entries, none for the last %d bytes of the log: the file was cut short; look-ups there are slow", s.entries, s.bytes)
 		}
 	}

@@ -24,10 +24,12 @@ type segmentCheck struct {
 	times   *timeCheck
 	txns    *txnCheck
 
-	next    int64 // must follow
+	pos     int64 // of the next batch
+	next    int64 // offset that must follow
 	found   map[string]*faults
 	order   []*faults
 	started bool
+	largest int64 // timestamp of the batches so far
 	tick    int64
 }
 
@@ -60,7 +62,7 @@ func (s *segmentCheck) note(kind, rule string, position, offset int64, format st
 // segment checks the .log at base, and its indexes.
 func (c *folderCheck) segment(base int64, last bool) {
 	s := &segmentCheck{folderCheck: c, base: base, last: last, file: c.path(segment.FileName(base, ".log")), found: map[string]*faults{},
-		decoder: record.NewDecoder(record.Limits{}), next: base}
+		decoder: record.NewDecoder(record.Limits{}), next: base, largest: record.NoTimestamp}
 	r, err := openBatchFile(c.fs, s.file, base)
 	if c.live != nil {
 		size, ours := c.live.sizes[base]
@@ -86,6 +88,9 @@ func (c *folderCheck) segment(base int64, last bool) {
 	}
 	s.offsets, s.times, s.txns = newOffsetCheck(s), newTimeCheck(s), newTxnCheck(s)
 	s.walk()
+	for s.grew() && s.going() { // index entries may be as young
+		s.walk()
+	}
 	for _, t := range s.order {
 		t.report(c.verifier, "batches")
 	}
@@ -95,12 +100,17 @@ func (c *folderCheck) segment(base int64, last bool) {
 	c.end = max(c.end, s.next)
 }
 
+// walk reads on from where it was to the end of the file.
 func (s *segmentCheck) walk() {
-	for pos := int64(0); pos < s.r.size && s.going(); {
+	for s.pos < s.r.size && s.going() {
+		pos := s.pos
 		b, reason, err := s.r.batch(s.ctx, pos)
 		if err != nil {
 			s.broken(err)
 			return
+		}
+		if reason != "" && s.grew() {
+			continue // another process is appending: look again
 		}
 		if reason != "" {
 			to, zero, err := s.r.resync(s.ctx, pos)
@@ -109,16 +119,30 @@ func (s *segmentCheck) walk() {
 				return
 			}
 			s.hole(pos, to, zero, reason)
-			pos = to
+			s.pos = to
 			continue
 		}
+		s.pos += int64(b.Size())
 		s.batch(b, pos)
-		pos += int64(b.Size())
-		if s.o.Progress != nil && (pos-s.tick >= 4<<20 || pos == s.r.size) {
-			s.tick = pos
-			s.o.Progress(VerifyProgress{File: s.file, Done: pos, Total: s.r.size})
+		if s.o.Progress != nil && (s.pos-s.tick >= 4<<20 || s.pos == s.r.size) {
+			s.tick = s.pos
+			s.o.Progress(VerifyProgress{File: s.file, Done: s.pos, Total: s.r.size})
 		}
 	}
+}
+
+// grew takes notice of what another process appended to the last segment since it was opened.
+func (s *segmentCheck) grew() bool {
+	if s.live != nil || !s.last {
+		return false
+	}
+	size, err := s.r.f.Size()
+	if err != nil || size <= s.r.size {
+		return false
+	}
+	s.r.limit(size)
+	s.r.n = 0 // what was read may be half of a write
+	return true
 }
 
 func (s *segmentCheck) broken(err error) {
@@ -176,9 +200,10 @@ func (s *segmentCheck) batch(b record.Batch, pos int64) {
 	s.epochs.batch(s.folderCheck, b)
 	s.aborts.batch(s, b, pos)
 	s.offsets.batch(pos, base, last, e)
-	if s.times.batch(last, b.MaxTimestamp(), newest, count) {
+	if s.times.batch(last, b.MaxTimestamp(), newest, count) || b.MaxTimestamp() <= s.largest {
 		s.offsets.restarts++
 	}
+	s.largest = max(s.largest, b.MaxTimestamp())
 }
 
 // records iterates every record of the batch. newest is their largest timestamp, -1 if none has one; count is how many.
