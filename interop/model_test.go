@@ -79,6 +79,10 @@ func (m *model) settle(start, end int64) error {
 		m.append(m.maybe[:end-m.end])
 	}
 	m.maybe = nil
+	if start == m.onDisk && start > m.start {
+		m.settleStart(start) // the same, but the log has grown past that start again
+		return nil
+	}
 	if start < m.durableStart || start > m.start {
 		return fmt.Errorf("the log starts at %d, the model at %d (durable %d)", start, m.start, m.durableStart)
 	}

@@ -121,6 +121,7 @@ func (s *swap) session(round int, w owner) {
 	s.last = w.name()
 	if s.clean {
 		require.NoError(t, w.stop())
+		s.m.settleStart(s.m.start)
 		s.note("%s stops cleanly, start %d end %d", w.name(), s.m.start, s.m.end)
 		return
 	}
