@@ -107,7 +107,12 @@ func (s *State) Snapshot() (Snapshot, error) {
 	if len(s.producers) > (maxBytes-headerSize)/entrySize || len(s.producers) > math.MaxInt32 {
 		return Snapshot{}, fmt.Errorf("%d producers do not fit into a snapshot", len(s.producers))
 	}
-	return Snapshot{Offset: s.end, content: Append(nil, s.Producers())}, nil
+	b := appendHeader(make([]byte, 0, headerSize+entrySize*len(s.producers)), len(s.producers))
+	for _, id := range s.ids() {
+		b = appendEntry(b, s.producers[id].entry())
+	}
+	seal(b)
+	return Snapshot{Offset: s.end, content: b}, nil
 }
 
 // Taken says that the snapshot at offset is on the device.

@@ -1,5 +1,13 @@
-// Package producerstate reads and writes the snapshots of a partition's producers: who wrote last, with which epoch and
-// sequence, and whose transaction is open.
+// Package producerstate is idempotence and transactions of one partition: who wrote last, with which epoch and
+// sequence, whose transaction is open, and how far read-committed readers may go. It is a state machine that sees every
+// batch, and the snapshot files it is loaded from.
+//
+//	append      State.Check (changes nothing)  ->  write .log  ->  write aborted transactions  ->  State.Commit
+//	            ->  log end, high watermark and Unstable.LastStable together
+//	follower    the same with record.Replication, which is never refused
+//	load        State.Reload (newest usable snapshot)  ->  State.Replay of the batches behind it  ->  State.SetEnd
+//	truncate    as load, on the same State
+//	roll, close State.Snapshot under the lock, Snapshot.Write outside, State.Taken; the recovery point comes after it
 //
 //	N.snapshot   state after all offsets below N
 //
@@ -121,9 +129,7 @@ func Decode(file string, b []byte) ([]Entry, error) {
 func Append(dst []byte, entries []Entry) []byte {
 	start := len(dst)
 	dst = slices.Grow(dst, headerSize+len(entries)*entrySize)
-	dst = binary.BigEndian.AppendUint16(dst, version)
-	dst = binary.BigEndian.AppendUint32(dst, 0)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(min(len(entries), math.MaxInt32)))
+	dst = appendHeader(dst, len(entries))
 	byID := func(a, b Entry) int { return cmp.Compare(a.ProducerID, b.ProducerID) }
 	if !slices.IsSortedFunc(entries, byID) {
 		entries = slices.Clone(entries)
@@ -132,9 +138,19 @@ func Append(dst []byte, entries []Entry) []byte {
 	for _, e := range entries {
 		dst = appendEntry(dst, e)
 	}
-	binary.BigEndian.PutUint32(dst[start+2:], crc32.Checksum(dst[start+6:], castagnoli))
+	seal(dst[start:])
 	return dst
 }
+
+// appendHeader leaves room for the CRC.
+func appendHeader(dst []byte, count int) []byte {
+	dst = binary.BigEndian.AppendUint16(dst, version)
+	dst = binary.BigEndian.AppendUint32(dst, 0)
+	return binary.BigEndian.AppendUint32(dst, uint32(min(count, math.MaxInt32)))
+}
+
+// seal puts the CRC into a snapshot that is otherwise complete.
+func seal(b []byte) { binary.BigEndian.PutUint32(b[2:], crc32.Checksum(b[6:], castagnoli)) }
 
 func appendEntry(dst []byte, e Entry) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(e.ProducerID))

@@ -1,7 +1,6 @@
 package producerstate
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -149,11 +148,20 @@ func (s *State) Batches(id int64) int {
 // Producers are all entries in order of producer id: the content of a snapshot at End.
 func (s *State) Producers() []Entry {
 	all := make([]Entry, 0, len(s.producers))
-	for _, p := range s.producers {
-		all = append(all, p.entry())
+	for _, id := range s.ids() {
+		all = append(all, s.producers[id].entry())
 	}
-	slices.SortFunc(all, func(a, b Entry) int { return cmp.Compare(a.ProducerID, b.ProducerID) })
 	return all
+}
+
+// ids are those of all producers, in order.
+func (s *State) ids() []int64 {
+	ids := make([]int64, 0, len(s.producers))
+	for id := range s.producers {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // OpenTxn is a transaction that has records and no marker yet.
