@@ -91,3 +91,24 @@ func BenchmarkValidate(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkAddRef(b *testing.B) {
+	b.ReportAllocs()
+	builder := NewBuilder(BuilderOptions{})
+	records := make([]Record, 100)
+	for i := range records {
+		records[i] = Record{Key: make([]byte, 16), Value: make([]byte, 100)}
+	}
+	b.SetBytes(100 * 116)
+	for b.Loop() {
+		builder.Reset()
+		for i := range records {
+			if err := builder.AddRef(&records[i], now); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := builder.Finish(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -242,6 +242,21 @@ func (b *Builder) Add(r Record) error {
 // AddRef is Add for a record that stays where it is, with a timestamp that is taken as given instead of its own: what a
 // caller uses that has read the clock already and adds many. r is not changed and not kept.
 func (b *Builder) AddRef(r *Record, timestamp int64) error {
+	// Behind a first record an ordinary one needs none of add's questions: they were answered, or are answered by these.
+	if b.h.count > 0 && !b.done && b.misused == nil && b.refused == nil && b.last < 0 && timestamp >= 0 && len(b.buf) < keepBuffer {
+		if offset := b.next - b.h.base; offset <= quickMost && b.next < math.MaxInt64 {
+			if buf, ok := r.appendQuick(b.buf, timestamp-b.h.baseTime, offset); ok {
+				b.buf = buf
+				b.h.count++
+				b.h.lastDelta = int32(offset)
+				b.next++
+				if b.h.attributes&attrLogAppendTime == 0 && timestamp > b.h.maxTime {
+					b.h.maxTime = timestamp
+				}
+				return nil
+			}
+		}
+	}
 	return b.add(r, b.nextOffset(), timestamp)
 }
 

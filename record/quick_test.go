@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -267,4 +268,32 @@ func TestRecordsFromPassesOverOrdinaryRecords(t *testing.T) {
 		require.Equal(t, int64(73), r.Offset)
 		break
 	}
+}
+
+// AddRef makes the batches that Add makes.
+func TestAddRefIsAddWithTheTimeOfTheCaller(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := TimestampType(rapid.IntRange(0, 1).Draw(t, "type"))
+		clock := func() time.Time { return time.UnixMilli(now) }
+		one, other := NewBuilder(BuilderOptions{TimestampType: kind, Now: clock}), NewBuilder(BuilderOptions{TimestampType: kind, Now: clock})
+		base := rapid.SampledFrom([]int64{0, 5, math.MaxInt64 - 3}).Draw(t, "base")
+		one.SetBaseOffset(base)
+		other.SetBaseOffset(base)
+		for range rapid.IntRange(1, 6).Draw(t, "records") {
+			r := Record{Key: drawBytes(t, "key"), Value: drawBytes(t, "value"), Offset: 77}
+			r.Timestamp = rapid.SampledFrom([]int64{-2, -1, 1, now, now + 100, now - 100, math.MaxInt64}).Draw(t, "time")
+			kept := r
+			err, otherErr := one.Add(r), other.AddRef(&r, r.Timestamp)
+			require.Equal(t, err, otherErr)
+			require.Equal(t, kept, r)
+			require.Equal(t, []int{one.Len(), one.Count()}, []int{other.Len(), other.Count()})
+		}
+		want, err := one.Finish()
+		got, otherErr := other.Finish()
+		require.Equal(t, err, otherErr)
+		if err == nil {
+			require.Equal(t, want.Bytes(), got.Bytes())
+			require.Error(t, other.AddRef(&Record{}, now), "it is finished")
+		}
+	})
 }
