@@ -21,8 +21,9 @@ type Options struct {
 	Guard  Guard
 }
 
-// Check judges the batches of one append, which have their offsets already. Nothing is changed before Commit, which
-// must come before any other change of the State. An append that is given up needs no call.
+// Check judges the batches of one append, which have their offsets already. Nothing is changed before Commit. Between
+// the two a roll may call SetEnd, Snapshot and Taken, and nothing else may change the State. An append that is given up
+// needs no call.
 //
 // raw must hold whole batches that passed record.Check. Errors: *SequenceError, *EpochError, *CoordinatorError,
 // *TxnStateError; record's own for a marker that cannot be read. Replication gives none of them. A Pending that is a

@@ -35,6 +35,9 @@ type Reloaded struct {
 // Reload makes the state that of the log's offsets below End, or of an earlier offset to go on from. Snapshots that
 // speak of what the log does not hold are removed, durably. A damaged one is removed, and the next older one taken.
 //
+// Until SetEnd(End) is called everything that was not replayed yet counts as unstable, so that a high watermark that moves
+// meanwhile shows no open transaction.
+//
 // Only the last batch of each producer is in a snapshot: repeats of older ones are not recognised from now on. After an
 // error the state is empty or as it was, and must be reloaded before it is used.
 func (s *State) Reload(r Reload) (Reloaded, error) {
@@ -56,10 +59,14 @@ func (s *State) Reload(r Reload) (Reloaded, error) {
 		res.Kept = true
 		return res, nil
 	}
+	s.reloading, s.until = true, r.End
+	s.unstable.hold(r.LogStart)
 	for _, offset := range slices.Backward(snapshots) {
 		err := s.load(r, offset)
 		if err == nil {
 			res.From, res.Snapshot = offset, offset
+			s.unstable.hold(offset)
+			s.SetEnd(offset)
 			return res, nil
 		}
 		res.Damaged = append(res.Damaged, err)
@@ -72,6 +79,7 @@ func (s *State) Reload(r Reload) (Reloaded, error) {
 		res.Removed = append(res.Removed, offset)
 	}
 	s.clear(r.LogStart)
+	s.SetEnd(r.LogStart)
 	res.From = r.LogStart
 	res.Missing = r.End > r.LogStart
 	return res, nil
@@ -88,6 +96,9 @@ func (r Reload) remove(offsets []int64) error {
 // producer, and no batch between the two had one. (That producers are gone says nothing: they may have expired after
 // they ended a transaction which the truncation opens again.)
 func (s *State) holds(end int64) bool {
+	if s.reloading {
+		return false
+	}
 	return s.end == end || s.end > end && len(s.producers) == 0 && s.unstable.Pending() == 0 && s.last < end
 }
 

@@ -53,8 +53,10 @@ func TestSnapshotsOfWhatTheLogDoesNotHoldGo(t *testing.T) {
 	res = l.reload(fsys, 0, 1)
 	require.Equal(t, Reloaded{From: 0, Snapshot: -1, Removed: []int64{2, 3}, Missing: true}, res)
 	require.Empty(t, snapshots(t, fsys))
-	res = l.reload(fsys, 0, 0)
+	res = newLog(t).reload(fsys, 0, 0)
 	require.Equal(t, Reloaded{From: 0, Snapshot: -1, Kept: true}, res)
+	res = l.reload(fsys, 0, 0)
+	require.Equal(t, Reloaded{From: 0, Snapshot: -1}, res, "the one before was not finished")
 	require.Zero(t, l.End())
 }
 
@@ -312,4 +314,58 @@ func TestASnapshotIsEncodedApartFromItsWriting(t *testing.T) {
 	l.reload(fsys, 0, 1)
 	require.Equal(t, int32(0), l.entry(pid).LastSequence)
 	require.Error(t, snap.Write(fsys, "gone/for/good"))
+}
+
+func TestWhatIsNotReplayedYetIsUnstable(t *testing.T) {
+	fsys := folder(t)
+	l := newLog(t)
+	l.client(spec{id: -1, at: 0, n: 4})
+	l.take(fsys)
+	open := spec{id: pid, seq: 0, at: 4, txn: true}
+	l.client(open)
+	l.client(spec{id: -1, at: 5, n: 5})
+	l.OnHighWatermark(10)
+	u := l.Unstable()
+	res := l.reload(fsys, 0, 8)
+	require.Equal(t, int64(4), res.From)
+	require.Equal(t, int64(4), u.LastStable(8, 0), "nothing is known of what follows")
+	l.Replay(view(t, open.bytes(t)))
+	l.SetEnd(7)
+	require.Equal(t, int64(4), u.LastStable(8, 0))
+	l.SetEnd(8)
+	require.Equal(t, int64(4), u.LastStable(8, 0), "the transaction is open")
+	l.marker(end{id: pid, at: 8})
+	require.Equal(t, int64(9), u.LastStable(9, 0))
+
+	require.NoError(t, Remove(fsys, "t-0", []int64{4}))
+	l.reload(fsys, 2, 5)
+	require.Equal(t, int64(2), u.LastStable(5, 2), "no snapshot: nothing is known at all")
+	l.Reset(5)
+	require.Equal(t, int64(5), u.LastStable(5, 5))
+}
+
+func TestARollBetweenCheckAndCommit(t *testing.T) {
+	fsys := folder(t)
+	l := newLog(t)
+	l.client(spec{id: pid, seq: 0, at: 0})
+	p, err := l.Check(spec{id: pid, seq: 1, at: 1, txn: true}.bytes(t), Options{})
+	require.NoError(t, err)
+	l.SetEnd(1)
+	l.take(fsys)
+	l.Commit(p)
+	require.Equal(t, int64(2), l.End())
+	require.Equal(t, int64(1), l.entry(pid).TxnFirstOffset)
+	l.reload(fsys, 0, 1)
+	require.Equal(t, int32(0), l.entry(pid).LastSequence, "the snapshot is of what was below the new segment")
+}
+
+func TestAProducerThatIsForgottenBetweenCheckAndCommitIsNew(t *testing.T) {
+	l := newLog(t)
+	l.client(spec{id: pid, seq: 0, at: 0})
+	p, err := l.Check(spec{id: pid, seq: 1, at: 1, txn: true}.bytes(t), Options{})
+	require.NoError(t, err)
+	require.Equal(t, 1, l.Expire(1<<62))
+	l.Commit(p)
+	require.Equal(t, 1, l.Batches(pid))
+	require.Len(t, l.Open(), 1)
 }

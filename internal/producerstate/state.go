@@ -40,6 +40,8 @@ type State struct {
 	snapshot   int64 // offset of the last one taken or loaded
 	last       int64 // no batch of a producer is known at or above it +1
 	nextExpiry int64
+	until      int64 // end of the reload, while one is
+	reloading  bool
 	changes    uint64 // counts what may not happen between Check and Commit
 	pending    Pending
 	dec        *record.Decoder
@@ -53,7 +55,7 @@ func New(cfg Config, start int64) *State {
 	if cfg.ExpireEvery <= 0 {
 		cfg.ExpireEvery = defaultExpireEvery
 	}
-	s := &State{cfg: cfg, unstable: &Unstable{open: math.MaxInt64}}
+	s := &State{cfg: cfg, unstable: &Unstable{open: math.MaxInt64, limit: math.MaxInt64}}
 	s.clear(start)
 	return s
 }
@@ -204,8 +206,15 @@ func (s *State) OnLogStart(offset int64) {
 	s.end = max(s.end, offset)
 }
 
-// SetEnd says that there is no batch between End and offset, as at a roll. A lower offset changes nothing.
-func (s *State) SetEnd(offset int64) { s.end = max(s.end, offset) }
+// SetEnd says that there is no batch between End and offset, as at a roll or behind the last batch of a reload. A lower
+// offset changes nothing.
+func (s *State) SetEnd(offset int64) {
+	s.end = max(s.end, offset)
+	if s.reloading && s.end >= s.until {
+		s.reloading = false
+		s.unstable.hold(math.MaxInt64)
+	}
+}
 
 // ExpireDue is Expire, but only if ExpireEvery has gone by since the last time: call it with every append.
 func (s *State) ExpireDue(now int64) int {
@@ -257,6 +266,8 @@ func (s *State) shrink() {
 func (s *State) Reset(start int64) {
 	s.clear(start)
 	s.snapshot = 0
+	s.reloading = false
+	s.unstable.hold(math.MaxInt64)
 }
 
 // clear forgets producers and transactions. Verifications stay: they are of the coordinator, not of the log.

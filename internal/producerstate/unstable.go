@@ -13,6 +13,7 @@ type Unstable struct {
 	busy atomic.Bool // something below is not empty
 
 	mu    sync.Mutex
+	limit int64 // nothing is known of offsets from here on: the state is being reloaded; else math.MaxInt64
 	open  int64 // first offset of the oldest open transaction; none: math.MaxInt64
 	ended queue // not yet replicated, by marker
 	least queue // of these, each whose first offset is smaller than those of all behind it: the front has the smallest
@@ -65,10 +66,11 @@ func (u *Unstable) Pending() int {
 }
 
 func (u *Unstable) first() int64 {
-	if u.least.len() == 0 {
-		return u.open
+	first := min(u.open, u.limit)
+	if u.least.len() > 0 {
+		first = min(first, u.least.front().first)
 	}
-	return min(u.open, u.least.front().first)
+	return first
 }
 
 func (u *Unstable) drop(offset int64) {
@@ -81,7 +83,9 @@ func (u *Unstable) drop(offset int64) {
 	u.settle()
 }
 
-func (u *Unstable) settle() { u.busy.Store(u.open != math.MaxInt64 || u.ended.len() > 0) }
+func (u *Unstable) settle() {
+	u.busy.Store(u.open != math.MaxInt64 || u.limit != math.MaxInt64 || u.ended.len() > 0)
+}
 
 // commit adds completed transactions, whose markers ascend, and says which transaction is the oldest open one.
 func (u *Unstable) commit(completed []Completed, open int64) {
@@ -99,6 +103,15 @@ func (u *Unstable) commit(completed []Completed, open int64) {
 	u.settle()
 }
 
+// hold makes everything from offset on unstable, until it is called with math.MaxInt64.
+func (u *Unstable) hold(offset int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.limit = offset
+	u.settle()
+}
+
+// reset forgets all transactions, not the limit.
 func (u *Unstable) reset() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
