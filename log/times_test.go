@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -134,5 +135,26 @@ func TestTheLargestTimeIsNeverOfADeletedRecord(t *testing.T) {
 		at, err := b.OffsetOfMaxTime(ctx)
 		require.NoError(t, err)
 		require.Equal(t, want, at, "from %d", start)
+	}
+}
+
+func TestTimesBeyondTheHighWatermarkAreNotFound(t *testing.T) {
+	b := newBed(t, Config{Visibility: External})
+	b.addTimes(epoch2023)
+	b.addTimes(epoch2023 + 5)
+	for hw := range int64(3) {
+		_, err := b.SetHighWatermark(hw)
+		require.NoError(t, err)
+		for o := range int64(2) {
+			at, err := b.OffsetForTime(ctx, ms(epoch2023+5*o))
+			if o >= hw {
+				require.ErrorIs(t, err, ErrNotFound)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, o, at.Offset)
+		}
+		_, err = b.OffsetOfMaxTime(ctx)
+		require.Equal(t, hw < 2, errors.Is(err, ErrNotFound))
 	}
 }
