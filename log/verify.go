@@ -281,6 +281,20 @@ type folderCheck struct {
 	sparse    []sparseIndex
 	narrowest int64 // smallest distance between neighbouring index entries; 0 none
 	complete  bool  // every batch could be read
+	tried     *tryout
+}
+
+// counted is a number of things: "1 byte", "2 bytes", "2 batches".
+func counted[N int | int64](n N, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case what == "batch":
+		what = "batche"
+	case strings.HasSuffix(what, "y"):
+		what = strings.TrimSuffix(what, "y") + "ie"
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // partition checks one folder.
@@ -289,6 +303,10 @@ func (v *verifier) partition(tp TopicPartition, name string, m rootMarks, live *
 	entries, err := v.fs.ReadDir(name)
 	if err != nil {
 		v.fail(err)
+		return
+	}
+	if v.o.Partitions == nil && live == nil && strangers(entries) {
+		v.find(FindingForeign, name, -1, -1, "the name is a partition's, but nothing in it is a log's (%s): a broker would make a log in it", entries[0].Name())
 		return
 	}
 	for _, e := range entries {
@@ -319,6 +337,23 @@ func (v *verifier) partition(tp TopicPartition, name string, m rootMarks, live *
 	if live == nil {
 		c.points()
 	}
+}
+
+// strangers says that a folder holds files, and none of them a log's.
+func strangers(entries []fs.DirEntry) bool {
+	for _, e := range entries {
+		name := e.Name()
+		digits, ext, _ := strings.Cut(name, ".")
+		ext, _, _ = strings.Cut(ext, ".") // behind it may stand .deleted, .cleaned, .swap
+		if _, err := parseOffset(digits); err == nil && isSegmentFile(ext) || name == checkpoint.Metadata || name == checkpoint.LeaderEpochs {
+			return false
+		}
+	}
+	return len(entries) > 0
+}
+
+func isSegmentFile(ext string) bool {
+	return ext == "log" || ext == "index" || ext == "timeindex" || ext == "txnindex" || ext == "snapshot"
 }
 
 // readTrust finds out how far the files are vouched for.

@@ -104,10 +104,10 @@ func (e *entryFile) close(s *segmentCheck) {
 		return
 	}
 	if odd := e.size % e.width; odd != 0 {
-		s.find(e.kind, e.name, e.size-odd, -1, "%d bytes behind the last whole entry of %d: the file was cut or overwritten", odd, e.width)
+		s.find(e.kind, e.name, e.size-odd, -1, "%s behind the last whole entry of %d: the file was cut or overwritten", counted(odd, "byte"), e.width)
 	}
 	if e.bad != nil {
-		e.bad.report(s.verifier, "entries")
+		e.bad.report(s.verifier, "entry")
 	}
 	if e.err != nil {
 		s.fail(&fs.PathError{Op: "read", Path: e.name, Err: e.err})
@@ -175,7 +175,7 @@ func (c *offsetCheck) advance() {
 			c.e.fault(c.off, "entry for offset %d behind one for %d: entries must ascend", c.off, c.before)
 		case c.pos >= c.s.r.size:
 			if !c.s.rebuildable() || c.s.live == nil {
-				c.e.fault(c.off, "entry for offset %d names byte %d, but the log has %d bytes", c.off, c.pos, c.s.r.size)
+				c.e.fault(c.off, "entry for offset %d names byte %d, but the log has %s", c.off, c.pos, counted(c.s.r.size, "byte"))
 			}
 			c.before = c.off
 		default:
@@ -266,7 +266,7 @@ func (c *folderCheck) judgeSparse() {
 			least = c.narrowest
 		}
 		if s.bytes > least*(1+min(s.restarts, maxRestarts)) {
-			c.find(FindingIndex, s.file, s.position, s.offset, "%d entries, none for the last %d bytes of the log: the file was cut short; look-ups there are slow", s.entries, s.bytes)
+			c.find(FindingIndex, s.file, s.position, s.offset, "%s, none for the last %s of the log: the file was cut short; look-ups there are slow", counted(s.entries, "entry"), counted(s.bytes, "byte"))
 		}
 	}
 }
@@ -350,8 +350,8 @@ func (c *timeCheck) finish() {
 		c.advance()
 	}
 	if !c.e.hidden && c.e.bad == nil && !c.s.rebuildable() && c.largest > max(c.before, -1) && c.s.r.size <= math.MaxInt32 {
-		c.s.find(FindingTimeIndex, c.e.name, c.e.size, c.s.base, "%d entries, up to timestamp %d, but the segment has %d: the file was cut short, and look-ups for younger times are slow",
-			c.good, max(c.before, -1), c.largest)
+		c.s.find(FindingTimeIndex, c.e.name, c.e.size, c.s.base, "%s, up to timestamp %d, but the segment has %d: the file was cut short, and look-ups for younger times are slow",
+			counted(c.good, "entry"), max(c.before, -1), c.largest)
 	}
 	c.e.close(c.s)
 }

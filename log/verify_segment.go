@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"strings"
 
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
@@ -24,6 +25,7 @@ type segmentCheck struct {
 	times   *timeCheck
 	txns    *txnCheck
 
+	jump    jump
 	pos     int64 // of the next batch
 	next    int64 // offset that must follow
 	found   map[string]*faults
@@ -44,7 +46,7 @@ type faults struct {
 func (t *faults) report(v *verifier, what string) {
 	detail := t.detail
 	if t.more > 0 {
-		detail += fmt.Sprintf(" (and %d more %s of this file)", t.more, what)
+		detail += fmt.Sprintf(" (and %s of this file)", strings.Replace(counted(t.more, what), " ", " more ", 1))
 	}
 	v.find(t.kind, t.file, t.position, t.offset, "%s", detail)
 }
@@ -92,7 +94,7 @@ func (c *folderCheck) segment(base int64, last bool) {
 		s.walk()
 	}
 	for _, t := range s.order {
-		t.report(c.verifier, "batches")
+		t.report(c.verifier, "batch")
 	}
 	s.offsets.finish()
 	s.times.finish()
@@ -155,25 +157,18 @@ func (s *segmentCheck) broken(err error) {
 // hole reports bytes that hold no batch.
 func (s *segmentCheck) hole(pos, to int64, zero bool, reason string) {
 	s.complete = false
-	what := fmt.Sprintf("%d bytes are no valid batch (%s)", to-pos, reason)
+	what := fmt.Sprintf("%s without a valid batch (%s)", counted(to-pos, "byte"), reason)
 	if zero {
-		what = fmt.Sprintf("%d bytes of zeros where a batch should begin", to-pos)
+		what = counted(to-pos, "byte") + " of zeros where a batch should begin"
 	}
-	kind, meaning := FindingBatch, "the records in them are lost"
+	kind, meaning := FindingBatch, ""
 	switch {
-	case to < s.r.size && s.next < s.trusted:
-		meaning = "whole batches stand behind; below the recovery point this is damage, and the log does not open until it is repaired"
-	case to < s.r.size:
-		meaning = "whole batches stand behind, which an open would save and cut"
-	case s.last && s.next < s.trusted:
-		meaning = fmt.Sprintf("below the recovery point %d this is damage, and the log does not open until it is repaired", s.trusted)
-	case s.last:
+	case to < s.r.size || !s.last || s.next < s.trusted:
+		meaning = s.outlook(pos, to < s.r.size)
+	case s.marks.clean:
+		kind, meaning = FindingTail, "bytes behind a clean stop; a broker appends behind them, or does not start"
+	default:
 		kind, meaning = FindingTail, "a torn tail, which an open cuts"
-		if s.marks.clean {
-			meaning = "bytes behind a clean stop; a broker appends behind them, or does not start"
-		}
-	case s.next < s.trusted:
-		meaning = "the records in them are lost; below the recovery point this is damage"
 	}
 	s.find(kind, s.file, pos, s.next, "%s; %s", what, meaning)
 }
@@ -181,8 +176,16 @@ func (s *segmentCheck) hole(pos, to int64, zero bool, reason string) {
 // batch checks one valid batch against its place and its records against it.
 func (s *segmentCheck) batch(b record.Batch, pos int64) {
 	base, last := b.BaseOffset(), b.LastOffset()
+	s.blameJump(base)
+	astray := s.reachesNext(base, last)
 	// The very first batch may begin below the segment's base, as an old follower could leave it.
-	if last < s.next || s.started && base < s.next {
+	switch {
+	case astray:
+		s.note(FindingOrder, "offset", pos, base, "%s, behind offset %d, reach into the next segment, which begins at %d: the base offset, which no checksum covers, is damaged, and readers stop here",
+			spanOf(base, last), s.next-1, s.nextBase())
+		s.complete = false
+		base, last = s.next, s.next+last-base // where it must have been, so that what follows is not blamed
+	case last < s.next || s.started && base < s.next:
 		s.note(FindingOrder, "offset", pos, base, "offset %d where %d or more must follow: readers stop here", base, s.next)
 		s.complete = false
 	}
@@ -194,16 +197,60 @@ func (s *segmentCheck) batch(b record.Batch, pos int64) {
 	if e >= 0 && e < s.epoch {
 		s.note(FindingOrder, "epoch", pos, base, "leader epoch %d behind a batch of epoch %d: a stale history", e, s.epoch)
 	}
-	s.epoch = max(s.epoch, e)
+	if e <= s.epochs.at(base) { // a larger one is reported as a contradiction to the epoch file, and tells nothing of what follows
+		s.epoch = max(s.epoch, e)
+	}
+	s.jump = jump{position: pos, base: base, last: last, before: s.next}
 	s.next = max(s.next, last+1)
 	newest, count := s.records(b, pos)
-	s.epochs.batch(s.folderCheck, b)
-	s.aborts.batch(s, b, pos)
+	if !astray {
+		s.epochs.batch(s.folderCheck, b)
+		s.aborts.batch(s, b, pos)
+	}
 	s.offsets.batch(pos, base, last, e)
 	if s.times.batch(last, b.MaxTimestamp(), newest, count) || b.MaxTimestamp() <= s.largest {
 		s.offsets.restarts++
 	}
 	s.largest = max(s.largest, b.MaxTimestamp())
+}
+
+// jump is the batch before the one under work, and the offset that had to follow before it.
+type jump struct{ position, base, last, before int64 }
+
+// blameJump is called with the base offset of the next batch. If that goes back, but only behind a batch that left a
+// gap, and would fit if that one had left none, then that one's offset is wrong.
+func (s *segmentCheck) blameJump(base int64) {
+	j := s.jump
+	if !s.started || base >= s.next || j.base <= j.before || base < j.before+j.last-j.base+1 {
+		return
+	}
+	s.note(FindingOrder, "offset", j.position, j.base, "%s, between offset %d and offset %d: the base offset, which no checksum covers, is damaged, and readers stop here",
+		spanOf(j.base, j.last), j.before-1, base)
+	s.complete = false
+	s.next = j.before + j.last - j.base + 1
+}
+
+// reachesNext says that a batch leaves a gap and reaches into the next segment, but would fit without the gap.
+func (s *segmentCheck) reachesNext(base, last int64) bool {
+	next := s.nextBase()
+	return base > s.next && last >= next && s.next+last-base < next
+}
+
+// nextBase is where the next segment begins; MaxInt64 behind the last one.
+func (s *segmentCheck) nextBase() int64 {
+	for _, b := range s.bases {
+		if b > s.base {
+			return b
+		}
+	}
+	return math.MaxInt64
+}
+
+func spanOf(first, last int64) string {
+	if first == last {
+		return fmt.Sprintf("offset %d", first)
+	}
+	return fmt.Sprintf("offsets %d to %d", first, last)
 }
 
 // records iterates every record of the batch. newest is their largest timestamp, -1 if none has one; count is how many.

@@ -1,18 +1,24 @@
 package log
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"strings"
 
+	"github.com/partlog/partlog/index"
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/internal/epoch"
 	"github.com/partlog/partlog/internal/producerstate"
 	"github.com/partlog/partlog/internal/txnindex"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
+	"github.com/partlog/partlog/timeindex"
+	"github.com/partlog/partlog/vfs"
 )
 
 // names judges the files of the folder by their names.
@@ -21,7 +27,7 @@ func (c *folderCheck) names(entries []fs.DirEntry) {
 		name := e.Name()
 		digits, ext, _ := strings.Cut(name, ".")
 		_, notOffset := parseOffset(digits)
-		segmentFile := ext == "log" || ext == "index" || ext == "timeindex" || ext == "txnindex" || ext == "snapshot"
+		segmentFile := isSegmentFile(ext)
 		switch {
 		case !c.going():
 			return
@@ -30,20 +36,94 @@ func (c *folderCheck) names(entries []fs.DirEntry) {
 				c.find(FindingLeftover, c.path(name), -1, -1, "%s", leftoverMeaning(name))
 			}
 		case strings.HasSuffix(name, ".log") && ext != "log" || segmentFile && notOffset != nil:
-			c.find(FindingForeign, c.path(name), -1, -1, "the name has no offset before its first dot: a broker does not start with it")
+			c.find(FindingForeign, c.path(name), -1, -1, "the name has no offset before its first dot: a broker does not start with it%s", c.misnamed(name, ext))
 		case segmentFile && e.IsDir():
 			c.find(FindingUnreadable, c.path(name), -1, -1, "a directory where a file of the log should be")
 			if ext == "log" {
 				delete(c.files, name)
 			}
 		case ext == "log" && name != segment.FileName(mustOffset(digits), ".log"):
-			c.find(FindingForeign, c.path(name), -1, mustOffset(digits), "not the name a segment of this offset has: %s", segment.FileName(mustOffset(digits), ".log"))
+			c.find(FindingForeign, c.path(name), -1, mustOffset(digits), "not how a segment is named: no reader finds it%s", c.misnamed(name, ext))
 		case segmentFile && ext != "log" && ext != "snapshot" && !c.has(digits+".log"):
 			if c.live == nil {
-				c.find(FindingLeftover, c.path(name), -1, mustOffset(digits), "an index without its .log; an open removes it")
+				c.find(FindingLeftover, c.path(name), -1, mustOffset(digits), "an index without its .log; an open removes it%s", c.orphaned(mustOffset(digits), ext))
 			}
 		}
 	}
+}
+
+// misnamed says which segment a .log seems to be, by what it holds.
+func (c *folderCheck) misnamed(name, ext string) string {
+	if !strings.HasSuffix(name, ".log") {
+		return ""
+	}
+	r, err := openBatchFile(c.fs, c.path(name), 0)
+	if err != nil {
+		return ""
+	}
+	defer func() { c.fail(r.close()) }()
+	b, reason, err := r.batch(c.ctx, 0)
+	right := segment.FileName(b.BaseOffset(), ".log")
+	switch {
+	case err != nil || reason != "":
+		return ""
+	case c.has(right):
+		return fmt.Sprintf("; it begins with offset %d, as %s may", b.BaseOffset(), right)
+	}
+	return fmt.Sprintf("; it begins with offset %d, and there is no %s", b.BaseOffset(), right)
+}
+
+// orphaned says what went with a .log that is missing beside its index, unless it was deleted on purpose. The offset
+// index speaks for both.
+func (c *folderCheck) orphaned(base int64, ext string) string {
+	if ext == "timeindex" && c.has(segment.FileName(base, ".index")) && c.indexed(base, ".index", index.EntrySize) >= 0 {
+		return ""
+	}
+	last := int64(-1)
+	switch ext {
+	case "index":
+		last = c.indexed(base, ".index", index.EntrySize)
+	case "timeindex":
+		last = c.indexed(base, ".timeindex", timeindex.EntrySize)
+	}
+	next := int64(-1)
+	for _, b := range c.bases {
+		if b > base {
+			next = b
+			break
+		}
+	}
+	start, _ := c.marks.point(checkpoint.LogStarts, c.tp)
+	switch {
+	case last < 0 || next >= 0 && start >= next:
+		return ""
+	case next < 0:
+		return fmt.Sprintf("; it has entries up to offset %d: the records of offsets %d to %d, and any behind, are gone with the .log", last, base, last)
+	}
+	return fmt.Sprintf("; it has entries up to offset %d: the records of offsets %d to %d are gone with the .log", last, base, next-1)
+}
+
+// maxOrphan bounds what is read of an index without a .log: more than a broker's default size.
+const maxOrphan = 64 << 20
+
+// indexed is the offset of an index's last entry, -1 if it has none. Both kinds of entries hold it relative to the base,
+// the time index behind a timestamp.
+func (c *folderCheck) indexed(base int64, ext string, width int) int64 {
+	b, err := vfs.ReadFile(c.fs, c.path(segment.FileName(base, ext)), maxOrphan)
+	if err != nil {
+		return -1
+	}
+	last := int64(-1)
+	for at := width - index.EntrySize; at+index.EntrySize <= len(b); at += width {
+		field := b[at:]
+		if ext == ".timeindex" {
+			field = b[at+index.EntrySize/2:]
+		}
+		if rel := int32(binary.BigEndian.Uint32(field)); rel > 0 {
+			last = base + int64(rel)
+		}
+	}
+	return last
 }
 
 func mustOffset(digits string) int64 {
@@ -84,7 +164,7 @@ type epochCheck struct {
 	list   []epoch.Entry
 	ok     bool // the file could be read
 	legacy bool // old formats clear the cache
-	at     int
+	now    int  // entry of the last batch
 	bad    *faults
 	seen   bool // a batch with an epoch
 }
@@ -120,10 +200,10 @@ func (e *epochCheck) batch(c *folderCheck, b record.Batch) {
 	if !e.ok || len(e.list) == 0 || base < c.logStart {
 		return
 	}
-	for e.at+1 < len(e.list) && e.list[e.at+1].StartOffset <= base {
-		e.at++
+	for e.now+1 < len(e.list) && e.list[e.now+1].StartOffset <= base {
+		e.now++
 	}
-	switch at := e.list[e.at]; {
+	switch at := e.list[e.now]; {
 	case at.StartOffset > base:
 		if c.marks.clean && c.live == nil {
 			e.note(base, "the batch at offset %d is of epoch %d, but the file begins with epoch %d from offset %d", base, b.LeaderEpoch(), at.Epoch, at.StartOffset)
@@ -131,6 +211,18 @@ func (e *epochCheck) batch(c *folderCheck, b record.Batch) {
 	case at.Epoch != b.LeaderEpoch():
 		e.note(base, "the batch at offset %d is of epoch %d, by the file it is of %d", base, b.LeaderEpoch(), at.Epoch)
 	}
+}
+
+// at is the epoch of an offset by the file; MaxInt32 where it does not say.
+func (e *epochCheck) at(offset int64) int32 {
+	if !e.ok || len(e.list) == 0 || e.list[0].StartOffset > offset {
+		return math.MaxInt32
+	}
+	i, found := slices.BinarySearchFunc(e.list, offset, func(x epoch.Entry, o int64) int { return cmp.Compare(x.StartOffset, o) })
+	if !found {
+		i--
+	}
+	return e.list[i].Epoch
 }
 
 func (e *epochCheck) note(offset int64, format string, args ...any) {
@@ -146,7 +238,7 @@ func (e *epochCheck) finish(c *folderCheck) {
 	switch {
 	case e.legacy:
 	case e.bad != nil:
-		e.bad.report(c.verifier, "batches")
+		e.bad.report(c.verifier, "batch")
 	case e.ok && e.seen && len(e.list) == 0:
 		c.find(FindingEpochs, e.file, -1, -1, "the file is missing or empty, but the batches have leader epochs; a broker does not rebuild it after a clean stop")
 	}
@@ -241,7 +333,7 @@ func newTxnCheck(s *segmentCheck) *txnCheck {
 		return c
 	}
 	if info, err := s.fs.Stat(name); err == nil && info.Size()%txnindex.EntrySize != 0 && s.live == nil {
-		s.find(FindingTxnIndex, name, info.Size()/txnindex.EntrySize*txnindex.EntrySize, s.base, "%d bytes behind the last whole entry of %d", info.Size()%txnindex.EntrySize, txnindex.EntrySize)
+		s.find(FindingTxnIndex, name, info.Size()/txnindex.EntrySize*txnindex.EntrySize, s.base, "%s behind the last whole entry of %d", counted(info.Size()%txnindex.EntrySize, "byte"), txnindex.EntrySize)
 	}
 	for e, err := range x.All() {
 		if err != nil {
