@@ -83,6 +83,8 @@ func TestUnknownProducersMayStartAnywhere(t *testing.T) {
 	require.Zero(t, l.Len())
 	l.client(spec{id: pid, epoch: 1, seq: 17, at: 1})
 	require.Equal(t, int64(2), l.End())
+	_, err = l.try(Options{}, append(spec{id: 2, seq: 3, at: 2}.bytes(t), spec{id: 2, seq: 8, at: 3}.bytes(t)...))
+	require.NoError(t, err, "within the append that makes it known, too")
 }
 
 func TestFollowersAndRecoveryRefuseNothing(t *testing.T) {

@@ -70,8 +70,9 @@ func TestAnyFailingCallOfASnapshotLeavesItDue(t *testing.T) {
 	}
 }
 
-// Whatever the disk keeps of a truncation's removals, what is left is a lower part of the snapshots.
-func TestACrashWhileSnapshotsAreRemovedLeavesTheLowerOnes(t *testing.T) {
+// Whatever the disk keeps of a truncation's removals, what is left is whole, and once the reload is over nothing comes
+// back.
+func TestACrashWhileSnapshotsAreRemovedLeavesWholeOnes(t *testing.T) {
 	c := vfstest.NewCrash(vfstest.CrashOptions{})
 	require.NoError(t, c.MkdirAll("t-0", 0o755))
 	l := newLog(t)
@@ -167,4 +168,18 @@ func FuzzReload(f *testing.F) {
 		_, open := s.Unstable().First(0)
 		require.Equal(t, len(s.Open()) > 0, open)
 	})
+}
+
+func TestASnapshotThatCannotBeReadNowIsPassedOverButKept(t *testing.T) {
+	eio := errors.New("eio")
+	mem := folder(t)
+	taken(t, mem, 4, 2, 4)
+	disk := vfstest.NewFault(mem, vfstest.Rule{Name: "t-0/" + FileName(4), Err: eio, Times: vfstest.Always})
+	l := newLog(t)
+	res, err := l.Reload(Reload{FS: disk, Folder: "t-0", End: 4, Now: 2000})
+	require.NoError(t, err)
+	require.Equal(t, int64(2), res.From)
+	require.ErrorIs(t, res.Damaged[0], eio)
+	require.Empty(t, res.Removed)
+	require.Equal(t, []int64{2, 4}, snapshots(t, mem))
 }

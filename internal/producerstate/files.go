@@ -70,14 +70,13 @@ func Points(bases []int64, end int64) []int64 {
 	return slices.Compact(append(points, end))
 }
 
-// Remove removes snapshots, the highest first, so that a crash leaves none above one that is gone, and makes it durable.
-// One that does not exist is no error.
+// Remove removes snapshots and makes it durable. After a crash any of them may be there again; each is whole. One that
+// does not exist is no error.
 func Remove(fsys vfs.FS, folder string, offsets []int64) error {
 	if len(offsets) == 0 {
 		return nil
 	}
-	offsets = slices.Sorted(slices.Values(offsets))
-	for _, offset := range slices.Backward(offsets) {
+	for _, offset := range offsets {
 		if err := fsys.Remove(path.Join(folder, FileName(offset))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -48,5 +48,5 @@ func (s *State) BeginVerification(id int64, epoch int16, sequence int32, bumps b
 // verified says whether the guard is the one that BeginVerification gave out for the producer.
 func (s *State) verified(id int64, g Guard) bool {
 	v := s.verifying[id]
-	return v != nil && g != Guard{} && v.guard == g
+	return v != nil && v.guard == g
 }

@@ -29,6 +29,8 @@ func TestAGuardServesUntilATransactionalBatchIsAppended(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, l.verifying)
 	require.Zero(t, l.BeginVerification(pid, 0, 2, false, 1000), "the transaction runs")
+	require.NotZero(t, l.BeginVerification(pid, 1, 0, false, 1000), "that of another epoch does not")
+	delete(l.verifying, pid)
 	_, err = l.try(Options{Verify: true}, spec{id: pid, seq: 2, at: 2, txn: true}.bytes(t))
 	require.NoError(t, err)
 	l.marker(end{id: pid, at: 3})

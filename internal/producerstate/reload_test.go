@@ -247,6 +247,14 @@ func TestATruncationOfPlainRecordsReadsNothing(t *testing.T) {
 	require.True(t, res.Kept)
 	require.Equal(t, int64(4), res.From)
 	require.Equal(t, int64(4), l.End())
+	l.take(fsys)
+	l.SetEnd(9)
+	l.take(fsys)
+	require.True(t, l.reload(fsys, 0, 6).Kept)
+	l.take(fsys) // the last one is 4 again
+	require.Equal(t, []int64{4, 6}, snapshots(t, fsys))
+	require.NoError(t, Remove(fsys, "t-0", []int64{4, 6}))
+	require.True(t, l.reload(fsys, 0, 4).Kept)
 
 	// A producer that expired after its transaction ended: cut before the marker the transaction is open again.
 	l.client(spec{id: pid, seq: 0, at: 4, txn: true})
