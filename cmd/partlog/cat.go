@@ -21,12 +21,13 @@ broker. It reads up to the last whole batch whose checksum is right; where there
 before the damage is printed, the error names file, position and offset, and the exit code is 1.
 
   partlog cat /var/lib/kafka/data/orders-0 --from 1000 --max 10
-  partlog cat orders-0 --since 2026-01-01T00:00:00Z --until 2026-02-01T00:00:00Z
+  partlog cat orders-0 --since 2026-01-31 --until 2026-01-31T12:00:00Z
   partlog cat orders-0 | jq -r '.value | @base64d'
 
 --from and --to are offsets and limit where reading starts and ends; the record at --to is not printed. --since and
 --until are times: every record in the range of offsets is looked at, since the times of a log need not ascend (see
-"partlog offset" for a quick way to where a time begins). Records without a timestamp are in no range of times.`,
+"partlog offset" for a quick way to where a time begins). A date alone is its midnight, UTC. Records without a timestamp
+are in no range of times.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			var s selection
 			s.flags(fl)
@@ -41,7 +42,7 @@ before the damage is printed, the error names file, position and offset, and the
 					return err
 				}
 				configs.notes(e)
-				r, err := openReader(args[0])
+				r, err := openReader(e, args[0])
 				if err != nil {
 					return err
 				}
@@ -73,7 +74,7 @@ func (s *selection) flags(fl *flag.FlagSet) {
 	}
 	fl.Func("from", "first `OFFSET` to print; one below the log start means the log start", least(&s.from, "offset"))
 	fl.Func("to", "`OFFSET` to stop before", least(&s.to, "offset"))
-	fl.Var(&s.since, "since", "only records at or after this `TIME` (Unix milliseconds, or as 2026-01-31T12:00:00Z)")
+	fl.Var(&s.since, "since", "only records at or after this `TIME` (Unix milliseconds, 2026-01-31T12:00:00Z, or 2026-01-31)")
 	fl.Var(&s.until, "until", "only records before this `TIME`")
 	fl.Func("max", "at most `N` records", least(&s.max, "number"))
 }
@@ -126,7 +127,11 @@ func digestFlag(fl *flag.FlagSet) *int {
 // cat prints the selection. What was read before an error is on e.out.
 func cat(ctx context.Context, e *env, r *log.Reader, s selection, isolation log.Isolation, digestOver int) error {
 	p := printer{lines: lines{w: e.out, digestOver: digestOver}, reader: r, isolation: isolation}
-	next := max(s.from, r.Offsets().LogStart)
+	o := r.Offsets()
+	if s.from > o.LogEnd {
+		fmt.Fprintf(e.err, "note: there is no offset %d: %s\n", s.from, holding(o.LogStart, o.LogEnd))
+	}
+	next := max(s.from, o.LogStart)
 	for {
 		var err error
 		next, err = p.print(ctx, next, &s)

@@ -64,8 +64,9 @@ func TestCatSelectsByOffsetTimeAndNumber(t *testing.T) {
 		{"--isolation log_end --from 20", "20"},
 		{"--config segment.bytes=1048576 --from 20", "20"},
 	} {
-		got := do(t, append([]string{"cat", dir}, strings.Fields(c.flags)...)...)
-		require.Equal(t, c.want, strings.Join(offsetsOf(t, got), " "), c.flags)
+		got := runIn(t, append([]string{"cat", dir}, strings.Fields(c.flags)...)...)
+		require.Equal(t, exitOK, got.code, c.flags)
+		require.Equal(t, c.want, strings.Join(offsetsOf(t, got.lines()), " "), c.flags)
 	}
 }
 

@@ -17,5 +17,7 @@ func commands() []*command {
 		deleteRecordsCommand(),
 		rollCommand(),
 		repairCommand(),
+		// about itself
+		versionCommand(),
 	}
 }

@@ -27,8 +27,8 @@ producers of a .snapshot; entries of leader-epoch-checkpoint and of the root's o
 The lines are those of Kafka's DumpLogSegments, so that two dumps can be compared. As there, the dump goes to standard
 output, and what the tool finds wrong (an index entry that fits no batch, offsets that leave gaps) goes to standard
 error behind all files and does not change the exit code; gaps are normal in compacted logs and in any file that does
-not begin at offset 0. The exit code is 1 if a file, or the rest of it, could not be read. An index is checked
-against the .log beside it.
+not begin at offset 0. So does a file of a kind that is none of Kafka's: it is passed over. The exit code is 1 if a
+file, or the rest of it, could not be read, or is not there. An index is checked against the .log beside it.
 
 With --json every line is one object; "kind" is batch, record, entry or finding, the other names are Kafka's, what is
 absent is null, keys and payloads are base64. Records are listed unless --deep-iteration=false.
@@ -165,17 +165,17 @@ func (d *dumper) file(path string) error {
 	}
 	d.path, d.name = path, filepath.Base(path)
 	kind, plain := kindOf(d.name)
-	if kind == "" {
+	err := d.look()
+	if err == nil && kind == "" {
 		d.find("unknown", "Ignoring unknown file "+path)
 		return nil
 	}
-	var err error
-	if d.fs, err = vfs.OSReadOnly(filepath.Dir(path)); err == nil {
+	if err == nil {
 		d.line("Dumping %s", path)
 		err = d.content(kind, plain)
 	}
 	if err == nil || d.ctx.Err() != nil {
-		return errors.Join(d.ctx.Err(), d.writeError(err))
+		return errors.Join(d.ctx.Err(), err)
 	}
 	d.unreadable = true
 	at := facts{}
@@ -186,8 +186,17 @@ func (d *dumper) file(path string) error {
 	return nil
 }
 
-// writeError keeps an error of writing the dump.
-func (d *dumper) writeError(err error) error { return err }
+// look finds the file in its folder.
+func (d *dumper) look() (err error) {
+	if d.fs, err = vfs.OSReadOnly(filepath.Dir(d.path)); err != nil {
+		return err
+	}
+	info, err := d.fs.Stat(d.name)
+	if err == nil && info.IsDir() {
+		return unreadablef(-1, "it is a directory; name files in it, as %s", filepath.Join(d.path, "*.log"))
+	}
+	return err
+}
 
 func (d *dumper) content(kind, plain string) error {
 	switch kind {

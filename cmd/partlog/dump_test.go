@@ -280,7 +280,11 @@ func TestDumpIgnoresForeignFilesAndStopsAtMaxBytes(t *testing.T) {
 	if got := call("dump", "--max-bytes", "1", log); got.code != exitOK || strings.Contains(got.out, "baseOffset") {
 		t.Errorf("code %d\n%s", got.code, got.out)
 	}
-	if got := call("dump", filepath.Join(dir, "notes.txt")); got.code != exitOK || !strings.Contains(got.err, "Ignoring unknown file") {
+	notes := filepath.Join(dir, "notes.txt")
+	if err := os.WriteFile(notes, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := call("dump", notes); got.code != exitOK || !strings.Contains(got.err, "Ignoring unknown file") {
 		t.Errorf("code %d\n%s", got.code, got.err)
 	}
 	if got := call("dump", filepath.Join(dir, "00000000000000099999.log")); got.code != exitFound {

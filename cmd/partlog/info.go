@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -37,7 +38,7 @@ Exit code 1: a partition is damaged below its recovery point and would not open 
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := fl.Bool("json", false, "one JSON object a line and partition")
 			var now millis
-			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2006-01-02T15:04:05Z) for the present")
+			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
 			s := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := want(args, "DIR"); err != nil {
@@ -117,8 +118,9 @@ func runInfo(ctx context.Context, e *env, dir string, c log.Config, now millis, 
 		return err
 	}
 	if t.isRoot && len(t.partitions) == 0 {
-		return worded(log.ErrNotLog, "%s holds no partition folder", dir)
+		return t.noPartition(dir)
 	}
+	t.notePassed(e)
 	clock := time.Now
 	if now.set {
 		clock = func() time.Time { return time.UnixMilli(now.ms) }
@@ -131,7 +133,7 @@ func runInfo(ctx context.Context, e *env, dir string, c log.Config, now millis, 
 		} else if err == nil {
 			err = info.print(e.out)
 		}
-		if err != nil && (!t.isRoot || ctx.Err() != nil) {
+		if err != nil && (!t.isRoot || ctx.Err() != nil || errors.Is(err, syscall.EPIPE)) {
 			return err
 		}
 		if err != nil {

@@ -31,6 +31,9 @@ var timestampTypes = []string{"CreateTime", "LogAppendTime", "NoTimestampType"}
 // parseRecord reads one line. Every field may be missing: no key, no value, no headers, and stamped is false where the
 // line gives no timestamp.
 func parseRecord(line []byte) (r record.Record, stamped bool, err error) {
+	if string(bytes.TrimSpace(line)) == "null" {
+		return r, false, errors.New("it is a JSON null, not an object")
+	}
 	var j jsonLine
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()

@@ -20,6 +20,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -38,6 +39,11 @@ type command struct {
 	summary string // one line, lower case
 	help    string // paragraphs and examples
 	setup   func(fl *flag.FlagSet) func(ctx context.Context, e *env, args []string) error
+}
+
+// usage is how the command is called.
+func (c *command) usage() string {
+	return strings.TrimSpace("partlog " + c.name + " [flags] " + c.args)
 }
 
 // env is the world a command runs in, so that tests can give it another.

@@ -60,7 +60,7 @@ func offsetArg(text string) (int64, error) {
 	return n, nil
 }
 
-// millis is a flag that holds a time in Unix milliseconds, given as that or as RFC 3339.
+// millis is a flag that holds a time in Unix milliseconds, given as that, as RFC 3339, or as a date: its midnight, UTC.
 type millis struct {
 	ms  int64
 	set bool
@@ -73,7 +73,10 @@ func (m *millis) Set(text string) error {
 	if err != nil {
 		t, bad := time.Parse(time.RFC3339Nano, text)
 		if bad != nil {
-			return errors.New("want Unix milliseconds or a time as 2006-01-02T15:04:05Z")
+			t, bad = time.Parse(time.DateOnly, text)
+		}
+		if bad != nil {
+			return errors.New("want Unix milliseconds, a time as 2026-01-31T12:00:00Z, or a date as 2026-01-31")
 		}
 		ms = t.UnixMilli()
 	}
@@ -92,10 +95,15 @@ func help(e *env, args []string) int {
 		fmt.Fprintf(e.err, "partlog: no command %q; see partlog help\n", args[1])
 		return exitFailed
 	}
-	fmt.Fprintf(e.out, "usage: partlog %s [flags] %s\n\n%s: %s\n\n%s\n\nflags:\n", c.name, c.args, c.name, c.summary, strings.TrimSpace(c.help))
 	fl := newFlags(c)
 	c.setup(fl)
-	fl.VisitAll(func(f *flag.Flag) { describeFlag(e.out, f) })
+	fmt.Fprintf(e.out, "usage: %s\n\n%s: %s\n\n%s\n", c.usage(), c.name, c.summary, strings.TrimSpace(c.help))
+	heading := "\nflags:\n"
+	fl.VisitAll(func(f *flag.Flag) {
+		fmt.Fprint(e.out, heading)
+		heading = ""
+		describeFlag(e.out, f)
+	})
 	return exitOK
 }
 

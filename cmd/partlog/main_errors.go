@@ -53,7 +53,7 @@ func report(ctx context.Context, e *env, c *command, err error) int {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(e.err, "partlog %s: %s\nusage: partlog %s [flags] %s; see partlog help %s\n", c.name, usage.reason, c.name, c.args, c.name)
+		fmt.Fprintf(e.err, "partlog %s: %s\nusage: %s; see partlog help %s\n", c.name, usage.reason, c.usage(), c.name)
 		return exitFailed
 	case errors.As(err, &ended):
 		if ended.cause != nil {

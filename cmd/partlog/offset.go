@@ -29,7 +29,7 @@ lock and changes nothing. If there is no such record it says so and exits with 1
   partlog cat orders-0 --from $(partlog offset orders-0 --time 1769860800000 | cut -f1)`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			var q offsetQuery
-			fl.Var(&q.time, "time", "`TIME` in Unix milliseconds, or as 2026-01-31T12:00:00Z")
+			fl.Var(&q.time, "time", "`TIME` in Unix milliseconds, as 2026-01-31T12:00:00Z, or as 2026-01-31 (midnight, UTC)")
 			fl.BoolVar(&q.earliest, "earliest", false, "the log start offset")
 			fl.BoolVar(&q.latest, "latest", false, "the log end offset")
 			fl.BoolVar(&q.max, "max-timestamp", false, "the first record with the largest timestamp")
@@ -46,7 +46,7 @@ lock and changes nothing. If there is no such record it says so and exits with 1
 					return err
 				}
 				configs.notes(e)
-				at, err := q.answer(ctx, args[0])
+				at, err := q.answer(ctx, e, args[0])
 				if err != nil {
 					return err
 				}
@@ -93,8 +93,8 @@ func (q *offsetQuery) check() error {
 	return nil
 }
 
-func (q *offsetQuery) answer(ctx context.Context, dir string) (log.At, error) {
-	r, err := openReader(dir)
+func (q *offsetQuery) answer(ctx context.Context, e *env, dir string) (log.At, error) {
+	r, err := openReader(e, dir)
 	if err != nil {
 		return log.At{}, err
 	}

@@ -67,8 +67,9 @@ func runRepair(ctx context.Context, e *env, dir string, c log.Config, apply bool
 		return err
 	}
 	if t.isRoot && len(t.partitions) == 0 {
-		return worded(log.ErrNotLog, "%s holds no partition folder", dir)
+		return t.noPartition(dir)
 	}
+	t.notePassed(e)
 	if t.folder != "" && t.folder != t.partitions[0].String() {
 		return fmt.Errorf("%s is not how a log spells %s; rename the folder first", t.folder, t.partitions[0])
 	}

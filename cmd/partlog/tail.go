@@ -39,7 +39,7 @@ standard error and goes on with what is there.
 					return err
 				}
 				configs.notes(e)
-				r, err := openReader(args[0])
+				r, err := openReader(e, args[0])
 				if err != nil {
 					return err
 				}

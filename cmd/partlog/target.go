@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/partlog/partlog/internal/checkpoint"
@@ -17,14 +19,15 @@ type target struct {
 	root       string               // path of the log root
 	fs         vfs.FS               // the root, read-only; nil if it does not exist yet
 	partitions []log.TopicPartition // what is meant; on a root all that are there
-	foreign    []string             // directories of the root that are no partitions
+	passed     []string             // directories of the root that are named like partitions and hold nothing of one
 	isRoot     bool
 	folder     string // name of the partition folder that was named; "" on a root
 	missing    bool   // that folder does not exist yet (locate only)
 }
 
-// lookAt finds out what dir is, without changing anything. A partition folder is one that holds a segment, or one
-// whose name is a partition's and which holds nothing of a root; its root is the directory above.
+// lookAt finds out what dir is, without changing anything. A partition folder has the name of a partition, and holds
+// files of a log or nothing at all; its root is the directory above. A directory of any name with a segment in it is
+// taken for a partition folder too, if only to say what is wrong with its name. All else is looked at as a root.
 func lookAt(dir string) (*target, error) {
 	abs, err := resolve(dir)
 	if err != nil {
@@ -45,35 +48,115 @@ func lookAt(dir string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	holdsSegment, holdsRoot := holds(entries)
-	name := filepath.Base(abs)
-	_, nameErr := log.ParseTopicPartition(name)
-	if !holdsSegment && (nameErr != nil || holdsRoot) {
-		t := &target{root: abs, fs: fsys, isRoot: true}
-		t.partitions, t.foreign, err = log.Folders(fsys)
-		return t, err
+	t := &target{root: abs, fs: fsys, isRoot: true}
+	if err := t.findPartitions(); err != nil {
+		return nil, err
 	}
-	if nameErr != nil {
+	_, nameErr := log.ParseTopicPartition(filepath.Base(abs))
+	switch {
+	case !holdsSegment(entries) && (len(t.partitions) > 0 || holdsRoot(entries)):
+		return t, nil
+	case nameErr != nil && holdsSegment(entries):
 		return nil, worded(nameErr, "%s holds segments, but its name is no partition's: %s", dir, sentence(nameErr))
+	case nameErr == nil && len(entries) > 0 && !holdsLog(entries):
+		return nil, worded(log.ErrNotLog, "%s is named like a partition, but holds neither a segment nor %s; it holds %s", dir, checkpoint.Metadata, someOf(entries))
+	case nameErr == nil:
+		return inRoot(abs, false)
 	}
-	return inRoot(abs, false)
+	return t, nil
 }
 
-// holds says what a directory looks like: segments make a partition folder; partition folders and a root's own files
-// make a root.
-func holds(entries []fs.DirEntry) (segment, root bool) {
+// findPartitions takes in the partitions of a root: folders named like one that hold files of a log or nothing at all.
+func (t *target) findPartitions() error {
+	named, _, err := log.Folders(t.fs)
+	if err != nil {
+		return err
+	}
+	taken := map[log.TopicPartition]bool{}
+	entries, err := t.fs.ReadDir(".")
+	if err != nil {
+		return err
+	}
 	for _, e := range entries {
-		switch name := e.Name(); {
-		case e.IsDir():
-			_, err := log.ParseTopicPartition(name)
-			root = root || err == nil
-		case strings.HasSuffix(name, ".log"):
-			segment = true
-		case name == "meta.properties", name == ".lock", name == checkpoint.RecoveryPoints, name == checkpoint.HighWatermarks:
-			root = true
+		tp, err := log.ParseTopicPartition(e.Name())
+		if err != nil || !e.IsDir() || !slices.Contains(named, tp) {
+			continue
+		}
+		inside, err := t.fs.ReadDir(e.Name())
+		switch {
+		case err == nil && len(inside) > 0 && !holdsLog(inside):
+			t.passed = append(t.passed, e.Name())
+		case !taken[tp]: // one that cannot be looked into too: the command will say why
+			taken[tp] = true
+			t.partitions = append(t.partitions, tp)
 		}
 	}
-	return segment, root
+	return nil
+}
+
+// notePassed says which folders of a root do not count although they are named like partitions.
+func (t *target) notePassed(e *env) {
+	for _, name := range t.passed {
+		fmt.Fprintf(e.err, "note: passed over %s: it is named like a partition, but holds nothing of one\n", filepath.Join(t.root, name))
+	}
+}
+
+// noPartition is the error of a root without partitions.
+func (t *target) noPartition(dir string) error {
+	if len(t.passed) > 0 {
+		return worded(log.ErrNotLog, "%s holds no partition folder; named like one, but without anything of a log in it: %s", dir, strings.Join(t.passed, ", "))
+	}
+	return worded(log.ErrNotLog, "%s holds no partition folder, and is none", dir)
+}
+
+// holdsLog says whether a directory holds anything that only a partition folder has: a file of a segment, or
+// partition.metadata, or the leader epoch file.
+func holdsLog(entries []fs.DirEntry) bool {
+	for _, e := range entries {
+		kind, plain := kindOf(e.Name())
+		if kind == checkpoint.Metadata || kind == checkpoint.LeaderEpochs {
+			return true
+		}
+		digits, _, _ := strings.Cut(plain, ".")
+		if _, err := offsetArg(digits); err == nil && strings.HasPrefix(kind, ".") {
+			return true
+		}
+	}
+	return false
+}
+
+// holdsSegment says whether a directory holds the .log of a segment.
+func holdsSegment(entries []fs.DirEntry) bool {
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		digits, isLog := strings.CutSuffix(e.Name(), ".log")
+		_, err := offsetArg(digits)
+		return isLog && err == nil && !e.IsDir()
+	})
+}
+
+// holdsRoot says whether a directory holds a file that only a log root has.
+func holdsRoot(entries []fs.DirEntry) bool {
+	for _, e := range entries {
+		switch e.Name() {
+		case checkpoint.MetaProperties, ".lock", checkpoint.CleanMarker, checkpoint.RecoveryPoints, checkpoint.LogStarts, checkpoint.HighWatermarks, checkpoint.CleanerOffsets:
+			return true
+		}
+	}
+	return false
+}
+
+// someOf names a few entries of a directory.
+func someOf(entries []fs.DirEntry) string {
+	const most = 3
+	var names []string
+	for _, e := range entries[:min(most, len(entries))] {
+		names = append(names, e.Name())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(entries) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %s more", counted(more, "name"))
+	}
+	return text
 }
 
 // inRoot is the target of a partition folder, whose name is known to be one.
@@ -128,7 +211,31 @@ func locate(dir string) (*target, error) {
 	if err != nil {
 		return nil, worded(err, "%s does not exist, and cannot be created as a partition folder: %s", dir, sentence(err))
 	}
+	if err := mayBecomeRoot(filepath.Dir(abs), filepath.Base(abs)); err != nil {
+		return nil, err
+	}
 	return inRoot(abs, true)
+}
+
+// mayBecomeRoot refuses to make a log root of a directory inside of another root or of a partition: no broker starts
+// over that.
+func mayBecomeRoot(root, folder string) error {
+	for at := root; ; at = filepath.Dir(at) {
+		entries, err := os.ReadDir(at)
+		_, nameErr := log.ParseTopicPartition(filepath.Base(at))
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil // nothing of ours can be told of what cannot be read
+		case nameErr == nil && holdsLog(entries):
+			return worded(log.ErrNotLog, "%s is a partition folder: no other can be created in it; name %s", at, filepath.Join(filepath.Dir(at), folder))
+		case holdsRoot(entries) && at == root:
+			return nil
+		case holdsRoot(entries):
+			return worded(log.ErrNotLog, "%s would become a log root inside the log root %s, over which no broker starts; name %s", root, at, filepath.Join(at, folder))
+		case at == filepath.Dir(at):
+			return nil
+		}
+	}
 }
 
 // one is the single partition a command needs.
@@ -137,7 +244,7 @@ func (t *target) one() (log.TopicPartition, error) {
 	case 1:
 		return t.partitions[0], nil
 	case 0:
-		return log.TopicPartition{}, worded(log.ErrNotLog, "%s holds no partition folder", t.root)
+		return log.TopicPartition{}, t.noPartition(t.root)
 	}
 	names := make([]string, len(t.partitions))
 	for i, tp := range t.partitions {
@@ -147,7 +254,7 @@ func (t *target) one() (log.TopicPartition, error) {
 }
 
 // openReader reads the partition that dir names, or the only one of the root that dir names.
-func openReader(dir string) (*log.Reader, error) {
+func openReader(e *env, dir string) (*log.Reader, error) {
 	t, err := lookAt(dir)
 	if err != nil {
 		return nil, err
@@ -156,6 +263,7 @@ func openReader(dir string) (*log.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.notePassed(e)
 	folder := t.folder
 	if folder == "" {
 		folder = tp.String()

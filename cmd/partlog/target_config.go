@@ -14,7 +14,7 @@ type settings map[string]string
 
 func configFlag(fl *flag.FlagSet) settings {
 	s := settings{}
-	fl.Func("config", "`KEY=VALUE` one of Kafka's topic settings (segment.bytes=…, internal.segment.bytes for tiny segments); may be repeated", func(text string) error {
+	fl.Func("config", "set one of Kafka's topic settings to a value, as `KEY=VALUE` (segment.bytes, …, internal.segment.bytes for tiny segments); may be repeated", func(text string) error {
 		key, value, ok := strings.Cut(text, "=")
 		if !ok {
 			return errors.New("want KEY=VALUE")

@@ -39,6 +39,9 @@ func openForWriting(ctx context.Context, e *env, t *target, s settings, c log.Co
 			fmt.Fprintf(e.err, "warning: %s is no partition folder; a broker would not start over it\n", filepath.Join(t.root, name))
 		}
 	}
+	for _, name := range t.passed {
+		fmt.Fprintf(e.err, "warning: %s is named like a partition, but holds nothing of one; a broker would take it for one\n", filepath.Join(t.root, name))
+	}
 	l, err := d.Open(ctx, tp, c)
 	if err != nil {
 		return nil, errors.Join(err, d.Close())

@@ -54,8 +54,8 @@ func runVerify(ctx context.Context, e *env, dir string, c log.Config, asJSON boo
 	}
 	if entries, err := t.fs.ReadDir("."); err != nil {
 		return err
-	} else if _, root := holds(entries); t.isRoot && !root {
-		return worded(log.ErrNotLog, "%s is neither a partition folder nor a log root", dir)
+	} else if t.isRoot && len(t.partitions) == 0 && !holdsRoot(entries) {
+		return t.noPartition(dir)
 	}
 	p := &appendProgress{e: e}
 	defer p.done()
