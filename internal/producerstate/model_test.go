@@ -292,7 +292,7 @@ func (m *machine) truncate(t *rapid.T) {
 // reopen begins with a State that knows nothing.
 func (m *machine) reopen(t *rapid.T) {
 	to := max(m.s.End(), m.end())
-	m.s = New(Config{ExpireAfter: -1}, m.start)
+	m.s, m.from, m.loaded = New(Config{ExpireAfter: -1}, m.start), m.start, -1
 	m.reload(t, to)
 }
 
