@@ -193,20 +193,23 @@ func (s *Segment) each(at start, yield func(record.Batch, error) bool) error {
 	r := newReader(h, at.pos, m.size)
 	defer r.close()
 	r.ahead = int(min(max(at.ahead, minHeader), readBuffer))
-	next := int64(-1)
+	o := order{base: s.base, end: m.next, next: -1}
+	if at.pos == 0 {
+		o.next = s.base
+	}
 	for ; ; at.guessed = false {
-		b, _, err := r.next()
+		b, pos, err := r.next()
 		if at.guessed && (err != nil || !at.fits(b)) {
 			return errGuess
 		}
 		if err == io.EOF {
 			return nil
 		}
-		if bad, ok := errors.AsType[*badBatch](err); ok {
-			bad.offset = next
+		if bad, ok := errors.AsType[*badBatch](err); ok && pos > at.pos {
+			bad.offset = o.next
 		}
-		if err == nil && b.BaseOffset() < next {
-			err = &badBatch{pos: r.pos - int64(b.Size()), offset: next, reason: "its offset is below the one before it"}
+		if err == nil {
+			err = r.inOrder(&o, b, pos)
 		}
 		if err != nil {
 			return s.blame(err, m.cuts)
@@ -214,7 +217,6 @@ func (s *Segment) each(at start, yield func(record.Batch, error) bool) error {
 		if s.pub.load().cuts != m.cuts {
 			return ErrChanged
 		}
-		next = b.NextOffset()
 		if !yield(b, nil) {
 			return nil
 		}

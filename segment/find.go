@@ -140,6 +140,10 @@ func (v view) findFrom(e index.Entry, offset int64) (Position, error) {
 	}
 	w := walk(v.f, e.Position, v.m.size)
 	defer w.close()
+	o := order{base: v.s.base, end: v.m.next, next: v.s.base}
+	if e.Position > 0 {
+		o.next = -1
+	}
 	for first := true; ; first = false {
 		at := w.pos
 		h, err := w.next()
@@ -148,6 +152,12 @@ func (v view) findFrom(e index.Entry, offset int64) (Position, error) {
 		}
 		if err == nil && first && at > 0 {
 			err = v.trustEntry(e, h, at)
+		}
+		if err == nil && !first && e.Position > 0 && o.next <= e.Offset && h.last > e.Offset {
+			err = errIndex // an old broker's entry names the last of several batches: there is no such batch
+		}
+		if err == nil {
+			err = w.inOrder(&o, h, at, h.last >= offset)
 		}
 		if err != nil {
 			return Position{}, v.suspect(err, e.Position)
@@ -283,6 +293,10 @@ func (s *Segment) readToEnd(f vfs.File, pos, size, from int64) (end, next int64,
 	r := newReader(f, pos, size)
 	defer r.close()
 	next = from
+	o := order{base: s.base, end: unknown, next: -1}
+	if pos == 0 || from > s.base {
+		o.next = from
+	}
 	for {
 		b, at, err := r.next()
 		if err == io.EOF {
@@ -295,8 +309,13 @@ func (s *Segment) readToEnd(f vfs.File, pos, size, from int64) (end, next int64,
 			}
 			return at, next, nil, err
 		}
-		if b.LastOffset() < next || (at > pos || from > s.base) && b.BaseOffset() < next {
-			return at, next, &badBatch{pos: at, offset: next, reason: "its offset is below the one before it"}, nil
+		if err := r.inOrder(&o, b, at); err != nil {
+			bad, ok := errors.AsType[*badBatch](err)
+			if !ok {
+				return at, next, nil, err
+			}
+			bad.offset = next
+			return at, next, bad, nil
 		}
 		next = b.NextOffset()
 	}

@@ -29,6 +29,7 @@ type start struct {
 	ahead   int64 // size of the first read
 	guessed bool  // pos is the index's word only: the batch there must hold offset
 	offset  int64
+	last    int64 // as the index names the batch
 }
 
 // errGuess: the batch that the index seemed to speak of is not the one wanted. Internal: it is looked for properly.
@@ -87,7 +88,7 @@ func (v view) start(offset int64) (start, error) {
 		} else if holds == e {
 			size = firstRead
 		}
-		return start{pos: holds.Position, ahead: size, guessed: true, offset: offset}, nil
+		return start{pos: holds.Position, ahead: size, guessed: true, offset: offset, last: holds.Offset}, nil
 	}
 	p, err := v.findFrom(e, offset)
 	return start{pos: p.Pos, ahead: max(p.Size, firstRead)}, err
@@ -104,5 +105,5 @@ func (v view) behind(e index.Entry) (index.Entry, error) {
 
 // fits says whether b is the batch that the guess was about.
 func (at start) fits(b record.Batch) bool {
-	return !at.guessed || b.BaseOffset() <= at.offset && at.offset <= b.LastOffset()
+	return !at.guessed || b.BaseOffset() <= at.offset && at.offset <= b.LastOffset() && b.LastOffset() == at.last
 }

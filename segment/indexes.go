@@ -182,6 +182,7 @@ func (s *Segment) rebuildIndexes(writable bool) (*indexes, error) {
 	b := s.newBuilder()
 	w := walk(h, 0, s.pub.load().size)
 	defer w.close()
+	o := order{base: s.base, end: unknown, next: s.base}
 	for {
 		hd, err := w.next()
 		if _, bad := errors.AsType[*badBatch](err); bad || err == io.EOF {
@@ -190,8 +191,12 @@ func (s *Segment) rebuildIndexes(writable bool) (*indexes, error) {
 		if err != nil {
 			return nil, err
 		}
-		if hd.last <= b.last || hd.last-s.base > maxRelative {
+		err = w.inOrder(&o, hd, b.pos, true)
+		if _, bad := errors.AsType[*badBatch](err); bad || hd.last-s.base > maxRelative {
 			break
+		}
+		if err != nil {
+			return nil, err
 		}
 		b.add(hd)
 	}

@@ -3,7 +3,6 @@ package segment
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/partlog/partlog/record"
@@ -130,6 +129,7 @@ func (c *scanner) run() error {
 func (c *scanner) good() (*badBatch, error) {
 	r := newReader(c.f, 0, c.end)
 	defer r.close()
+	o := order{base: c.s.base, end: unknown, next: c.s.base}
 	for {
 		if err := c.ctx.Err(); err != nil {
 			return nil, err
@@ -144,8 +144,12 @@ func (c *scanner) good() (*badBatch, error) {
 			}
 			return nil, err
 		}
-		if reason := c.chain(b); reason != "" {
-			return &badBatch{pos: at, reason: reason}, nil
+		if err := r.inOrder(&o, b, at); err != nil {
+			bad, ok := errors.AsType[*badBatch](err)
+			if !ok {
+				return nil, err
+			}
+			return bad, nil
 		}
 		if last := b.LastOffset(); last-c.s.base > maxRelative {
 			return nil, &OverflowError{File: c.s.File(), Base: c.s.base, Offset: last}
@@ -160,19 +164,9 @@ func (c *scanner) good() (*badBatch, error) {
 	}
 }
 
-// chain says why b cannot follow what was read so far. The very first batch may begin below the segment's base, as an
-// old follower could leave it, but must not end there.
-func (c *scanner) chain(b record.Batch) string {
-	next := c.out.NextOffset
-	if b.LastOffset() < next || c.out.Batches > 0 && b.BaseOffset() < next {
-		return fmt.Sprintf("its offset %d is below %d, which must follow", b.BaseOffset(), next)
-	}
-	return ""
-}
-
 func (c *scanner) take(b record.Batch) {
 	o := &c.out
-	h := header{base: b.BaseOffset(), last: b.LastOffset(), size: int64(b.Size()), maxTs: b.MaxTimestamp(), epoch: b.LeaderEpoch(), magic: b.Magic()}
+	h := headerOf(b)
 	c.b.add(h)
 	if o.Batches == 0 {
 		o.FirstOffset = h.base
