@@ -80,7 +80,7 @@ func (l *Log) AppendBatches(ctx context.Context, raw []byte, o AppendOptions) (A
 	case err != nil:
 		return Appended{}, err
 	case p.count == 0:
-		return l.nothing(o)
+		return l.nothing(ctx, o)
 	}
 	return l.append(ctx, p, o)
 }
@@ -94,9 +94,11 @@ func (l *Log) admit(ctx context.Context) error {
 }
 
 // nothing answers a set that holds no batch to append: only the leader epoch is judged.
-func (l *Log) nothing(o AppendOptions) (Appended, error) {
-	l.write.Lock()
-	defer l.write.Unlock()
+func (l *Log) nothing(ctx context.Context, o AppendOptions) (Appended, error) {
+	if err := l.write.lock(ctx); err != nil {
+		return Appended{}, err
+	}
+	defer l.write.unlock()
 	if _, err := l.leaderEpoch(o.As, o.LeaderEpoch); err != nil {
 		return Appended{}, err
 	}
@@ -109,7 +111,7 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 	if err := l.syncAhead(ctx, &p); err != nil {
 		return Appended{}, err
 	}
-	res, cuts, err := l.write1(&p, o)
+	res, cuts, err := l.write1(ctx, &p, o)
 	if err != nil {
 		return res, err
 	}
@@ -130,9 +132,11 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 }
 
 // write1 places the batches at the log end and publishes them. cuts is the count of truncations they were written under.
-func (l *Log) write1(p *prepared, o AppendOptions) (res Appended, cuts uint64, err error) {
-	l.write.Lock()
-	defer l.write.Unlock()
+func (l *Log) write1(ctx context.Context, p *prepared, o AppendOptions) (res Appended, cuts uint64, err error) {
+	if err := l.write.lock(ctx); err != nil {
+		return Appended{}, 0, err
+	}
+	defer l.write.unlock()
 	if err := l.ended(); err != nil {
 		return Appended{}, 0, err
 	}
@@ -159,10 +163,10 @@ func (l *Log) write1(p *prepared, o AppendOptions) (res Appended, cuts uint64, e
 	if p.last-p.first > math.MaxInt32 {
 		return Appended{}, 0, fmt.Errorf("%w: offsets %d to %d do not fit into one segment", ErrTooLarge, p.first, p.last)
 	}
-	if err := l.makeRoom(int64(len(p.raw))); err != nil {
+	if err := l.makeRoom(ctx, int64(len(p.raw))); err != nil {
 		return Appended{}, 0, err
 	}
-	if err := l.rollIfNeeded(p); err != nil {
+	if err := l.rollIfNeeded(ctx, p); err != nil {
 		return Appended{}, 0, err
 	}
 	if p.role == Leader {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/segment"
+	"github.com/partlog/partlog/vfs"
 )
 
 // recoveryPointEvery is how many synced bytes may lie above the persisted recovery point of a durable log before the
@@ -90,15 +91,20 @@ func (l *Log) commit(ctx context.Context, end int64, cuts uint64) error {
 			}
 			continue
 		}
-		err := l.ended() // judged between rounds: a Close that runs makes everything durable
-		if err == nil {
-			err = l.syncRound()
-		}
-		l.commits.release()
-		if err != nil {
+		if err := l.lead(); err != nil {
 			return err
 		}
 	}
+}
+
+// lead runs one round and gives the token back. Whether the log has ended is judged between rounds: a Close that runs
+// makes everything durable.
+func (l *Log) lead() error {
+	defer l.commits.release()
+	if err := l.ended(); err != nil {
+		return err
+	}
+	return l.syncRound()
 }
 
 // commitAll is commit for everything written so far. A truncation meanwhile leaves less to do, it is no error.
@@ -111,11 +117,11 @@ func (l *Log) commitAll(ctx context.Context) error {
 }
 
 // syncBelowRoll makes everything written durable, directory entries included. The caller holds write.
-func (l *Log) syncBelowRoll() error {
+func (l *Log) syncBelowRoll(ctx context.Context) error {
 	if o := l.load(); o.Durable >= o.LogEnd {
 		return nil
 	}
-	if err := l.commits.acquire(context.Background()); err != nil {
+	if err := l.commits.acquire(ctx); err != nil {
 		return err
 	}
 	defer l.commits.release()
@@ -144,11 +150,15 @@ func (l *Log) syncRound() error {
 	if l.stats.bytes.Load()-l.commits.atRP < recoveryPointEvery {
 		return nil
 	}
-	// The round itself succeeded: a checkpoint for which there is no room is only written later.
-	if err := l.advanceRecoveryPoint(end); err != nil && !errors.Is(err, ErrNoSpace) {
-		return err
+	if l.dir.points.writing.held.Load() {
+		return nil // another log writes the checkpoint, however long that takes: the next round does this
 	}
-	return nil
+	// The round itself succeeded: a checkpoint for which there is no room is only written later.
+	err = l.advanceRecoveryPoint(end, l.dir.points.tryStore)
+	if err == errBusy || errors.Is(err, ErrNoSpace) {
+		return nil
+	}
+	return err
 }
 
 // syncData syncs the .log bytes of every segment that holds something not yet durable, and the directory entries of
@@ -173,9 +183,12 @@ func (l *Log) syncData() (end int64, err error) {
 	return o.LogEnd, nil
 }
 
-func (l *Log) syncDir() error {
-	if err := l.fs.SyncDir(l.name); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("sync directory %s: %w", l.name, err)
+func (l *Log) syncDir() error { return syncDir(l.fs, l.name) }
+
+// syncDir makes a directory's entries durable, where the file system has a call for it.
+func syncDir(fsys vfs.FS, name string) error {
+	if err := fsys.SyncDir(name); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("sync directory %s: %w", name, err)
 	}
 	return nil
 }
@@ -191,18 +204,27 @@ func (l *Log) syncAll(segs []*segment.Segment) error {
 	return l.syncDir()
 }
 
+// storing is how a checkpoint entry is made durable: errBusy and the error of a context say that it was not tried.
+type storing func(name string, tp TopicPartition, offset int64) error
+
 // advanceRecoveryPoint syncs all files below end and persists end in the root's checkpoint. Its error is the sticky one,
-// or ErrNoSpace where only the checkpoint had no room. The caller holds the round token.
-func (l *Log) advanceRecoveryPoint(end int64) error {
+// ErrNoSpace where only an index or the checkpoint had no room, or that of store's not trying. The caller holds the round
+// token.
+func (l *Log) advanceRecoveryPoint(end int64, store storing) error {
 	segs := *l.list.Load()
 	o := l.load()
-	if err := l.syncAll(segs.notBelow(o.RecoveryPoint)); err != nil {
+	switch err := l.syncAll(segs.notBelow(o.RecoveryPoint)); {
+	case isNoSpace(err) && !errors.Is(err, segment.ErrBroken): // nothing was lost: the entries are still in memory
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	case err != nil:
 		return l.fail(err)
 	}
 	l.stats.lastFlush.Store(l.now().UnixMilli())
-	switch err := l.storeRecoveryPoint(max(o.RecoveryPoint, min(end, o.LogEnd))); {
+	switch err := l.storeRecoveryPoint(max(o.RecoveryPoint, min(end, o.LogEnd)), store); {
 	case isNoSpace(err):
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	case err == errBusy || isContext(err):
+		return err
 	case err != nil:
 		return l.fail(err)
 	}
@@ -218,8 +240,8 @@ func (s segments) notBelow(recoveryPoint int64) segments {
 
 // storeRecoveryPoint makes rp durable in the checkpoint, then valid. After an error the old one stays valid: it was true,
 // and so is whatever the file has now. The caller holds the round token.
-func (l *Log) storeRecoveryPoint(rp int64) error {
-	if err := l.dir.points.store(checkpoint.RecoveryPoints, l.tp, rp); err != nil {
+func (l *Log) storeRecoveryPoint(rp int64, store storing) error {
+	if err := store(checkpoint.RecoveryPoints, l.tp, rp); err != nil {
 		return err
 	}
 	l.commits.storedRP = rp
@@ -244,5 +266,10 @@ func (l *Log) Sync(ctx context.Context) error {
 	if err := l.syncRound(); err != nil {
 		return err
 	}
-	return l.advanceRecoveryPoint(end)
+	return l.advanceRecoveryPoint(end, l.dir.points.storing(ctx))
+}
+
+// isContext says that a call gave up waiting, before it changed anything.
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -21,8 +21,10 @@ func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
 	if err := l.admit(ctx); err != nil {
 		return err
 	}
-	l.write.Lock()
-	defer l.write.Unlock()
+	if err := l.write.lock(ctx); err != nil {
+		return err
+	}
+	defer l.write.unlock()
 	if err := l.ended(); err != nil {
 		return err
 	}
@@ -36,15 +38,17 @@ func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
 	if before <= o.LogStart {
 		return nil
 	}
-	return l.raiseStart(before)
+	return l.raiseStart(ctx, before)
 }
 
 // raiseStart writes the new start offset before anyone is refused by it: a reader that was told "gone" must not find
 // the records back after a crash. The caller holds write.
-func (l *Log) raiseStart(start int64) error {
-	switch err := l.dir.points.store(checkpoint.LogStarts, l.tp, start); {
+func (l *Log) raiseStart(ctx context.Context, start int64) error {
+	switch err := l.dir.points.store(ctx, checkpoint.LogStarts, l.tp, start); {
 	case isNoSpace(err):
 		return fmt.Errorf("delete records of %s: %w: %w", l.name, ErrNoSpace, err)
+	case isContext(err):
+		return err
 	case err != nil:
 		return l.fail(err) // the file may say either
 	}

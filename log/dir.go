@@ -39,6 +39,7 @@ type DirConfig struct {
 // concurrent use.
 type Dir struct {
 	fs     vfs.FS
+	own    vfs.FS // the same if OpenDir made it, else nil
 	cfg    DirConfig
 	budget *index.Budget
 	lock   io.Closer
@@ -47,11 +48,12 @@ type Dir struct {
 	clean  bool // the root carried the clean-shutdown marker
 	epoch  int64
 
-	// mu guards all below. Loading a partition and closing happen under it; appends and reads never take it. Order:
-	// Dir.mu, Log.write, the round token, points.mu, marks.mu.
+	// mu guards all below, for an instant: no I/O, nothing else is locked under it. Order of the others: Log.write, the
+	// round token, points.writing, points.mu, marks.mu.
 	mu     sync.Mutex
 	logs   map[TopicPartition]*Log
 	states map[TopicPartition]partitionState
+	busy   map[TopicPartition]chan struct{} // partitions being loaded or closed; the channel is closed when that is over
 	closed bool
 }
 
@@ -89,7 +91,8 @@ func OpenDir(root string, c DirConfig) (*Dir, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &Dir{fs: c.FS, cfg: c, budget: index.NewBudget(c.MaxMappings), logs: map[TopicPartition]*Log{}, states: map[TopicPartition]partitionState{}}
+	d := &Dir{fs: c.FS, cfg: c, budget: index.NewBudget(c.MaxMappings), logs: map[TopicPartition]*Log{}, states: map[TopicPartition]partitionState{}, busy: map[TopicPartition]chan struct{}{}}
+	d.own = own
 	err := d.takeLock()
 	if err == nil {
 		if err = d.readRoot(); err != nil {
@@ -158,27 +161,73 @@ func openError(path string, err error) error {
 
 // Open loads a partition, creating it if absent, and recovers it if the last stop was not clean. A partition that is
 // open already is returned as it is, whatever c says. Zero fields of c come from DirConfig.Defaults, then from Kafka.
+//
+// Different partitions may be opened at the same time. ctx ends the wait for another call that opens or closes this
+// one, and a recovery.
 func (d *Dir) Open(ctx context.Context, tp TopicPartition, c Config) (*Log, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, ErrClosed
-	}
-	if l, ok := d.logs[tp]; ok {
-		return l, nil
-	}
 	l, err := d.newLog(tp, c)
 	if err != nil {
 		return nil, err
 	}
-	clean := d.startsClean(tp)
-	d.states[tp] = opened
+	there, clean, err := d.beginOpen(ctx, tp)
+	if there != nil || err != nil {
+		return there, err
+	}
+	state := failed
+	defer func() { d.end(tp, state, l) }()
 	if err := l.open(ctx, clean); err != nil {
-		d.states[tp] = failed
 		return nil, openError(l.name, err)
 	}
-	d.logs[tp] = l
+	state = opened
 	return l, nil
+}
+
+// beginOpen takes the partition for a call that loads it, or gives the log that is open. clean says how it was left.
+func (d *Dir) beginOpen(ctx context.Context, tp TopicPartition) (there *Log, clean bool, err error) {
+	for {
+		d.mu.Lock()
+		running := d.busy[tp]
+		switch {
+		case d.closed:
+			err = ErrClosed
+		case running != nil:
+		case d.logs[tp] != nil:
+			there = d.logs[tp]
+		default:
+			clean = d.startsClean(tp)
+			d.states[tp], d.busy[tp] = opened, make(chan struct{})
+		}
+		d.mu.Unlock()
+		if running == nil || err != nil {
+			return there, clean, err
+		}
+		if err := waitRound(ctx, running); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// end gives the partition back after it was loaded or closed.
+func (d *Dir) end(tp TopicPartition, state partitionState, l *Log) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.states[tp] = state; state == opened {
+		d.logs[tp] = l
+	}
+	close(d.busy[tp])
+	delete(d.busy, tp)
+}
+
+// beginClose takes an open partition out of the directory, for a call that closes it; false if it is not open any more.
+func (d *Dir) beginClose(l *Log) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.logs[l.tp] != l {
+		return false
+	}
+	delete(d.logs, l.tp)
+	d.busy[l.tp] = make(chan struct{})
+	return true
 }
 
 // Get returns a partition that is open.
@@ -251,20 +300,46 @@ func (d *Dir) CleanShutdown() (brokerEpoch int64, clean bool) { return d.epoch, 
 // the lock is released. It waits for running appends, not for iterators. If a partition could not be flushed the
 // marker is withheld, so that the next open (ours or a broker's) recovers. A second Close returns ErrClosed.
 func (d *Dir) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	logs, first := d.beginEnd()
+	if !first {
 		return ErrClosed
 	}
-	d.closed = true
 	var errs []error
-	for tp, l := range d.logs {
-		errs = append(errs, d.shut(tp, l))
+	for {
+		for _, l := range logs {
+			if _, err := d.shut(l, false); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		running := d.running()
+		if running == nil {
+			break
+		}
+		<-running
+		logs, _ = d.beginEnd() // what another call had begun to open
 	}
 	if err := d.writeRoot(); err != nil {
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, d.lock.Close())...)
+	return errors.Join(append(errs, d.lock.Close(), closeTree(d.own))...)
+}
+
+// beginEnd refuses what comes from now on and gives the logs that are open.
+func (d *Dir) beginEnd() (logs []*Log, first bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first, d.closed = !d.closed, true
+	return slices.Collect(maps.Values(d.logs)), first
+}
+
+// running is closed when one of the partitions that are being loaded or closed is done; nil if there is none.
+func (d *Dir) running() chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, running := range d.busy {
+		return running
+	}
+	return nil
 }
 
 // writeRoot leaves the root as a cleanly stopped broker does: checkpoints first, the marker last.
@@ -280,12 +355,14 @@ func (d *Dir) writeRoot() error {
 	return checkpoint.WriteCleanMarker(d.fs, d.epoch)
 }
 
-// stoppedCleanly: the marker speaks for every partition of the root. The caller holds mu.
+// stoppedCleanly: the marker speaks for every partition of the root.
 func (d *Dir) stoppedCleanly() (bool, error) {
-	partitions, _, err := d.Folders()
+	partitions, _, err := Folders(d.fs)
 	if err != nil {
 		return false, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, tp := range partitions {
 		if !d.startsClean(tp) {
 			return false, nil
@@ -294,12 +371,19 @@ func (d *Dir) stoppedCleanly() (bool, error) {
 	return true, nil
 }
 
-// shut ends one log and remembers how. The caller holds mu.
-func (d *Dir) shut(tp TopicPartition, l *Log) error {
-	if err := l.shut(); err != nil {
-		d.states[tp] = failed
-		return err
+// shut ends one log and remembers how, in the checkpoints too if asked. It is false if another call did or does it.
+func (d *Dir) shut(l *Log, write bool) (mine bool, err error) {
+	if !d.beginClose(l) {
+		return false, nil
 	}
-	d.states[tp] = rested
-	return nil
+	state := failed
+	defer func() { d.end(l.tp, state, nil) }()
+	if err := l.shut(); err != nil {
+		return true, err
+	}
+	state = rested
+	if write {
+		err = d.points.writeAll()
+	}
+	return true, err
 }

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/partlog/partlog/internal/epoch"
@@ -23,8 +24,10 @@ type EpochEnd struct {
 // The entry is on the device when it returns. A repeated call changes nothing; an epoch below the current one is
 // ErrFenced.
 func (l *Log) AssignEpoch(epoch int32) error {
-	l.write.Lock()
-	defer l.write.Unlock()
+	if err := l.write.lock(context.Background()); err != nil {
+		return err
+	}
+	defer l.write.unlock()
 	if err := l.ended(); err != nil {
 		return err
 	}

@@ -189,15 +189,29 @@ func TestALogOnAFullDiskWorksAgainOnceThereIsRoom(t *testing.T) {
 	}
 }
 
-// Report: B044. Platforms without directory syncs are vfs.OS's affair; elsewhere a root that cannot be synced is refused.
-func TestADirectorySyncThatIsRefusedIsAnErrorOfOpen(t *testing.T) {
+// Report: B044. A file system that has no directory syncs makes names durable by itself, or nobody can; one that has them
+// and fails is refused.
+func TestADirectorySyncThatFailsIsAnErrorOfOpenOneThatIsMissingIsNot(t *testing.T) {
 	disk, _ := prepare(t, Durable, true)
 	disk = disk.Kill()
-	_, err := OpenDir("root", DirConfig{FS: noDirSync{disk}})
-	require.ErrorIs(t, err, vfs.ErrUnsupported)
-	d, err := OpenDir("root", DirConfig{FS: disk})
-	require.NoError(t, err, "the lock was given back")
-	require.NoError(t, d.Close())
+	broken := vfstest.NewFault(disk, vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSyncDir}, Name: ".", Err: syscall.EIO})
+	_, err := OpenDir("root", DirConfig{FS: broken})
+	require.ErrorIs(t, err, syscall.EIO)
+
+	b := newBedOn(t, noDirSync{vfs.Mem()}, Config{SegmentBytes: 200}) // the lock was given back, and every call gets by without
+	for i := range 10 {
+		b.add(fmt.Sprint(i))
+	}
+	require.NoError(t, b.DeleteRecords(ctx, 1))
+	require.NoError(t, errOf(b.Truncate(ctx, 8)))
+	require.NoError(t, b.AssignEpoch(4))
+	b.reopen()
+	require.True(t, b.Recovery().Clean)
+	require.Equal(t, offsetsIn(1, 8), b.readAll(1))
+	require.NoError(t, b.ResetTo(ctx, 100))
+	b.add("x")
+	b.reopen()
+	require.Equal(t, []int64{100}, b.readAll(100))
 }
 
 // noDirSync is a platform without it.

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,7 +25,7 @@ func (s *sealedBytes) total(list *segments) int64 {
 }
 
 // makeRoom sees to it that n more bytes fit under Config.MaxBytes, as Config.WhenFull says. The caller holds write.
-func (l *Log) makeRoom(n int64) error {
+func (l *Log) makeRoom(ctx context.Context, n int64) error {
 	if l.cfg.MaxBytes == 0 {
 		return nil
 	}
@@ -33,7 +34,7 @@ func (l *Log) makeRoom(n int64) error {
 		return nil
 	}
 	if l.cfg.WhenFull == DropOldest && n <= l.cfg.MaxBytes {
-		dropped, err := l.dropOldest(total + n - l.cfg.MaxBytes)
+		dropped, err := l.dropOldest(ctx, total+n-l.cfg.MaxBytes)
 		if dropped || err != nil {
 			return err
 		}
@@ -44,11 +45,11 @@ func (l *Log) makeRoom(n int64) error {
 // dropOldest removes whole segments from the start of the log until excess bytes are gone, rolling the active one if that
 // must go too. Nothing that readers have not been shown is dropped: then it is false, and nothing is changed but for the
 // roll.
-func (l *Log) dropOldest(excess int64) (dropped bool, err error) {
+func (l *Log) dropOldest(ctx context.Context, excess int64) (dropped bool, err error) {
 	segs := *l.list.Load()
 	n := segs.covering(excess)
 	if n == len(segs) {
-		if err := l.roll(l.load().LogEnd); err != nil {
+		if err := l.roll(ctx, l.load().LogEnd); err != nil {
 			return false, err
 		}
 		segs = *l.list.Load()
@@ -78,7 +79,7 @@ func (l *Log) dropPrefix(segs segments, n int) error {
 			return fmt.Errorf("drop %s: %w", seg.File(), err)
 		}
 		if err := l.syncDir(); err != nil {
-			return err
+			return l.fail(err) // it may come back, and the next sync would not say so
 		}
 	}
 	rest, start := segs[n:], segs[n].Base()

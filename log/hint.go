@@ -135,7 +135,7 @@ func (h *hints) lower(name string, v hint) error {
 	if err := f.SyncData(); err != nil {
 		return err
 	}
-	return h.fs.SyncDir(".")
+	return syncDir(h.fs, ".")
 }
 
 // close lets go of the file; with remove it is deleted, as a clean stop does.
@@ -191,5 +191,5 @@ func copyOut(fsys vfs.FS, name string, r io.Reader) (err error) {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	return fsys.SyncDir(".")
+	return syncDir(fsys, ".")
 }

@@ -33,7 +33,7 @@ func (l *Log) open(ctx context.Context, clean bool) error {
 	began := time.Now()
 	l.recovery = RecoveryReport{Clean: clean}
 	if !exists(l.fs, l.name) {
-		if err := l.create(); err != nil {
+		if err := l.create(ctx); err != nil {
 			return err
 		}
 	}
@@ -47,11 +47,8 @@ func (l *Log) open(ctx context.Context, clean bool) error {
 	if err := l.readEpochs(); err != nil {
 		return err
 	}
-	segs, err := l.openSegments()
-	if err != nil {
-		return err
-	}
-	if segs, err = l.recover(ctx, segs, at); err == nil {
+	segs, err := l.loadSegments(ctx, at)
+	if err == nil {
 		err = l.publishLoaded(ctx, segs, at)
 	}
 	if err != nil {
@@ -65,14 +62,14 @@ func (l *Log) open(ctx context.Context, clean bool) error {
 }
 
 // create makes the folder, and its name durable. What the root remembers of an earlier partition of that name goes first.
-func (l *Log) create() error {
-	if err := l.dir.points.forget(l.tp); err != nil {
+func (l *Log) create(ctx context.Context) error {
+	if err := l.dir.points.forget(ctx, l.tp); err != nil {
 		return err
 	}
 	if err := l.fs.MkdirAll(l.name, 0o755); err != nil {
 		return err
 	}
-	return l.fs.SyncDir(".")
+	return syncDir(l.fs, ".")
 }
 
 // stored collects what the checkpoints say. Lost ones are reported and answer with the safe side: scan from the start,
@@ -156,7 +153,7 @@ func (l *Log) openSegments() (segments, error) {
 		}
 		segs = append(segs, seg)
 	}
-	return segs, nil
+	return segs, segs.findOverflow()
 }
 
 // removeOrphans removes index files without their .log: nothing can be read through them.
@@ -199,7 +196,7 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	if err := l.fitEpochs(ctx, segs, end, at.logStart); err != nil {
 		return err
 	}
-	if err := l.fitPoints(segs, end, at); err != nil {
+	if err := l.fitPoints(ctx, segs, end, at); err != nil {
 		return err
 	}
 	start := max(at.logStart, segs[0].Base())
@@ -221,13 +218,13 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 
 // fitPoints pulls recovery point and durable hint down to the end of a log that lost more than they allow (a broker
 // truncated it, say): bytes appended from now on must not be judged by them.
-func (l *Log) fitPoints(segs segments, end int64, at stored) error {
+func (l *Log) fitPoints(ctx context.Context, segs segments, end int64, at stored) error {
 	l.commits.storedRP = at.recoveryPoint
 	if at.recoveryPoint <= end && at.hint <= end {
 		return nil
 	}
 	if at.recoveryPoint > end {
-		if err := l.storeRecoveryPoint(end); err != nil {
+		if err := l.storeRecoveryPoint(end, l.dir.points.storing(ctx)); err != nil {
 			return err
 		}
 	}

@@ -26,9 +26,10 @@ type Log struct {
 	now     func() time.Time
 
 	// write guards everything that changes the log: appends, rolls, truncation, the start offset, the epoch cache and
-	// the fields below. It may be held across file writes, never across a sync that an append waits for, a callback or
-	// a channel operation other than taking the round token (see commit.go). Dir.mu comes before it, marks.mu after.
-	write    sync.Mutex
+	// the fields below. It is held across system calls, so it is waited for under the caller's context; never across a
+	// callback or a channel operation other than taking the round token (see commit.go). The round token, points.writing,
+	// points.mu and marks.mu come after it.
+	write    gate
 	epochs   *epoch.Cache
 	sealed   sealedBytes
 	newest   int32 // highest leader epoch ever seen here; batches never fall below it

@@ -83,7 +83,7 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{dir: d, cfg: c, codec: codec, now: d.cfg.Now}
+	l := &Log{dir: d, cfg: c, codec: codec, now: d.cfg.Now, write: newGate()}
 	l.fs, l.name, l.tp = d.fs, tp.String(), tp
 	l.segOpts = segmentOptions(c, d)
 	return l, nil
@@ -118,23 +118,20 @@ func (l *Log) Close() error {
 	if l.lone {
 		return l.dir.Close()
 	}
-	l.dir.mu.Lock()
-	defer l.dir.mu.Unlock()
-	if l.dir.logs[l.tp] != l {
+	mine, err := l.dir.shut(l, true)
+	if !mine {
 		return ErrClosed
 	}
-	delete(l.dir.logs, l.tp)
-	if err := l.dir.shut(l.tp, l); err != nil {
-		return err
-	}
-	return l.dir.points.writeAll()
+	return err
 }
 
 // shut ends the log: no more appends, everything synced, its checkpoint values noted. After a failed write or sync
 // nothing is claimed: the recovery point stays where it was.
 func (l *Log) shut() error {
-	l.write.Lock()
-	defer l.write.Unlock()
+	if err := l.write.lock(context.Background()); err != nil {
+		return err
+	}
+	defer l.write.unlock()
 	if err := l.commits.acquire(context.Background()); err != nil {
 		return err
 	}

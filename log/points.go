@@ -1,8 +1,10 @@
 package log
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/partlog/partlog/internal/checkpoint"
@@ -14,7 +16,10 @@ import (
 type points struct {
 	fs vfs.FS
 
-	// mu guards the maps and orders the writes; it is held across them. Only marks.mu may be taken under it.
+	// writing admits one writer of the files; it is held across the I/O. mu is taken under it.
+	writing gate
+
+	// mu guards the maps, never across I/O. Only marks.mu may be taken under it. A log changes no entry but its own.
 	mu    sync.Mutex
 	files map[string]map[checkpoint.Partition]int64 // by file name
 	lost  map[string]error                          // files that could not be read, and why
@@ -25,7 +30,7 @@ var pointFiles = []string{checkpoint.RecoveryPoints, checkpoint.LogStarts, check
 
 // readPoints reads what there is. A malformed file is remembered as lost; an unreadable one is an error.
 func readPoints(fsys vfs.FS) (*points, error) {
-	p := &points{fs: fsys, files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}, dirty: map[string]bool{}}
+	p := &points{fs: fsys, writing: newGate(), files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}, dirty: map[string]bool{}}
 	for _, name := range pointFiles {
 		entries, err := checkpoint.ReadOffsets(fsys, name)
 		if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
@@ -68,10 +73,6 @@ func (p *points) setLocked(name string, tp TopicPartition, offset int64) {
 func (p *points) drop(name string, tp TopicPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dropLocked(name, tp)
-}
-
-func (p *points) dropLocked(name string, tp TopicPartition) {
 	key := checkpoint.Partition(tp)
 	if _, ok := p.files[name][key]; ok || p.lost[name] != nil {
 		delete(p.files[name], key)
@@ -79,36 +80,66 @@ func (p *points) dropLocked(name string, tp TopicPartition) {
 	}
 }
 
-// store makes one entry durable. After an error the entry in memory is the old one; the file may say either.
-func (p *points) store(name string, tp TopicPartition, offset int64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := checkpoint.Partition(tp)
-	old, had := p.files[name][key]
-	p.setLocked(name, tp, offset)
-	err := p.persistLocked(name)
+// store makes one entry durable. After an error the entry in memory is the old one; the file may say either. ctx is heard
+// until writing begins.
+func (p *points) store(ctx context.Context, name string, tp TopicPartition, offset int64) error {
+	if err := p.writing.lock(ctx); err != nil {
+		return err
+	}
+	defer p.writing.unlock()
+	return p.storeHeld(name, tp, offset)
+}
+
+// errBusy: somebody else writes the checkpoints.
+var errBusy = errors.New("the checkpoints are being written")
+
+// tryStore is store if nobody else is writing; else it does nothing and returns errBusy.
+func (p *points) tryStore(name string, tp TopicPartition, offset int64) error {
+	if !p.writing.tryLock() {
+		return errBusy
+	}
+	defer p.writing.unlock()
+	return p.storeHeld(name, tp, offset)
+}
+
+// storing is store under ctx.
+func (p *points) storing(ctx context.Context) storing {
+	return func(name string, tp TopicPartition, offset int64) error { return p.store(ctx, name, tp, offset) }
+}
+
+// storeHeld is the writing part of store; writing is held.
+func (p *points) storeHeld(name string, tp TopicPartition, offset int64) error {
+	old, had, _ := p.get(name, tp)
+	p.set(name, tp, offset)
+	err := p.write(name)
 	if err == nil {
 		return nil
 	}
-	p.dirty[name] = true
 	if had {
-		p.files[name][key] = old
+		p.set(name, tp, old)
 	} else {
-		delete(p.files[name], key)
+		p.drop(name, tp)
 	}
 	return err
 }
 
+// idle waits until nobody writes, so that what is done next under the context's caller begins at once.
+func (p *points) idle(ctx context.Context) error {
+	if err := p.writing.lock(ctx); err != nil {
+		return err
+	}
+	p.writing.unlock()
+	return nil
+}
+
 // forget durably removes what the root remembers of a partition that is not there any more.
-func (p *points) forget(tp TopicPartition) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (p *points) forget(ctx context.Context, tp TopicPartition) error {
 	for _, name := range pointFiles {
-		if _, ok := p.files[name][checkpoint.Partition(tp)]; !ok {
+		if _, ok, _ := p.get(name, tp); !ok {
 			continue
 		}
-		p.dropLocked(name, tp)
-		if err := p.persistLocked(name); err != nil {
+		p.drop(name, tp)
+		if err := p.persist(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -116,20 +147,30 @@ func (p *points) forget(tp TopicPartition) error {
 }
 
 // persist makes one file durable as it stands in memory.
-func (p *points) persist(name string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.persistLocked(name)
+func (p *points) persist(ctx context.Context, name string) error {
+	if err := p.writing.lock(ctx); err != nil {
+		return err
+	}
+	defer p.writing.unlock()
+	return p.write(name)
 }
 
-func (p *points) persistLocked(name string) error {
-	if !p.dirty[name] && exists(p.fs, name) {
+// write writes a file if it says something else than the map; writing is held.
+func (p *points) write(name string) error {
+	p.mu.Lock()
+	dirty, entries := p.dirty[name], maps.Clone(p.files[name])
+	p.dirty[name] = false // what changes from here on is for the next write
+	p.mu.Unlock()
+	if !dirty && exists(p.fs, name) {
 		return nil
 	}
-	if err := checkpoint.WriteOffsets(p.fs, name, p.files[name]); err != nil {
+	err := checkpoint.WriteOffsets(p.fs, name, entries)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.dirty[name] = true
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	delete(p.dirty, name)
 	delete(p.lost, name)
 	return nil
 }
@@ -137,10 +178,14 @@ func (p *points) persistLocked(name string) error {
 // writeAll makes durable what is not yet, and sees to it that cleaner-offset-checkpoint exists, as in every broker's root.
 func (p *points) writeAll() error {
 	for _, name := range pointFiles {
-		if err := p.persist(name); err != nil {
+		if err := p.persist(context.Background(), name); err != nil {
 			return err
 		}
 	}
+	if err := p.writing.lock(context.Background()); err != nil {
+		return err
+	}
+	defer p.writing.unlock()
 	if exists(p.fs, checkpoint.CleanerOffsets) {
 		return nil
 	}

@@ -171,7 +171,7 @@ func (l *Log) setAside(seg *segment.Segment) error {
 		if err := l.fs.Rename(seg.File(), saved); err != nil {
 			return err
 		}
-		if err := l.fs.SyncDir("."); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		if err := syncDir(l.fs, "."); err != nil {
 			return err
 		}
 	}

@@ -34,6 +34,7 @@ const (
 	FindingEpochs     = "epochs"     // leader-epoch-checkpoint
 	FindingTail       = "tail"       // bytes behind the last whole batch
 	FindingShort      = "short"      // the log ends below what a checkpoint says
+	FindingSplit      = "split"      // a segment held offsets that its base cannot represent
 )
 
 // SegmentInfo describes one segment.

@@ -44,7 +44,7 @@ func (l *Log) resetTo(offset int64, segs segments) error {
 		return nil
 	}
 	// Once the last segment is gone an open starts one at the start offset, so that must be the new one by then.
-	if err := l.dir.points.store(checkpoint.LogStarts, l.tp, offset); err != nil {
+	if err := l.dir.points.store(context.Background(), checkpoint.LogStarts, l.tp, offset); err != nil {
 		return err
 	}
 	if err := l.replaceLast(old, offset); err != nil {

@@ -11,7 +11,7 @@ import (
 
 // rollIfNeeded starts a new segment when Kafka's rules ask for one before these batches: size, age by message time,
 // a full index, or an offset too far from the base. The caller holds write.
-func (l *Log) rollIfNeeded(p *prepared) error {
+func (l *Log) rollIfNeeded(ctx context.Context, p *prepared) error {
 	active := l.list.Load().active()
 	next := segment.Incoming{Bytes: int64(len(p.raw)), LastOffset: p.last, MaxTimestamp: p.maxTime}
 	if roll, _ := active.NeedsRoll(next, l.now()); !roll {
@@ -21,7 +21,7 @@ func (l *Log) rollIfNeeded(p *prepared) error {
 	if p.legacy { // Kafka's way: the lowest base from which the last offset is still representable
 		base = p.last - math.MaxInt32
 	}
-	return l.roll(base)
+	return l.roll(ctx, base)
 }
 
 // Roll closes the active segment and starts a new one at the log end. An empty active segment is kept: there is
@@ -34,12 +34,14 @@ func (l *Log) Roll(ctx context.Context) error {
 	if err := l.commitAll(ctx); err != nil {
 		return err
 	}
-	l.write.Lock()
-	defer l.write.Unlock()
+	if err := l.write.lock(ctx); err != nil {
+		return err
+	}
+	defer l.write.unlock()
 	if err := l.ended(); err != nil {
 		return err
 	}
-	return l.roll(l.load().LogEnd)
+	return l.roll(ctx, l.load().LogEnd)
 }
 
 // syncAhead makes the active segment durable when the coming append will roll it: the roll has to, and here nobody else
@@ -65,7 +67,7 @@ func (l *Log) syncAhead(ctx context.Context, p *prepared) error {
 //
 // The new files are created first: when that fails (no space, say) the log goes on in the old segment as if nothing
 // had been asked. Their directory entry becomes durable in the next commit round, before the first ack (commit.go).
-func (l *Log) roll(base int64) error {
+func (l *Log) roll(ctx context.Context, base int64) error {
 	segs := *l.list.Load()
 	active := segs.active()
 	base = max(base, l.load().LogEnd)
@@ -75,7 +77,7 @@ func (l *Log) roll(base int64) error {
 		}
 		return fmt.Errorf("roll %s: segment %d already exists and is not empty", l.name, base)
 	}
-	if err := l.syncBelowRoll(); err != nil {
+	if err := l.syncBelowRoll(ctx); err != nil {
 		return err
 	}
 	next, err := segment.Create(l.name, base, l.segOpts)

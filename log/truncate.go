@@ -43,21 +43,28 @@ func (l *Log) Truncate(ctx context.Context, offset int64) (end int64, err error)
 	return end, nil
 }
 
-// exclusive takes what a change of the log's end needs: no append, no roll, no commit round runs until unlock.
+// exclusive takes what a change of the log's end needs: no append, no roll, no commit round runs until unlock. From here
+// on the call is not to be stopped, so it does not begin while the checkpoints hang in another log's write.
 func (l *Log) exclusive(ctx context.Context) (unlock func(), err error) {
 	if err := l.admit(ctx); err != nil {
 		return nil, err
 	}
-	l.write.Lock()
+	if err := l.write.lock(ctx); err != nil {
+		return nil, err
+	}
 	if err := l.commits.acquire(ctx); err != nil {
-		l.write.Unlock()
+		l.write.unlock()
 		return nil, err
 	}
 	unlock = func() {
 		l.commits.release()
-		l.write.Unlock()
+		l.write.unlock()
 	}
 	if err := l.ended(); err != nil {
+		unlock()
+		return nil, err
+	}
+	if err := l.dir.points.idle(ctx); err != nil {
 		unlock()
 		return nil, err
 	}
@@ -148,14 +155,14 @@ func (l *Log) lowerMarks(end, base int64) error {
 		o.LogEnd = min(o.LogEnd, end) // readers must not look for what is about to go
 		o.clampToEnd()
 	})
+	p := l.dir.points
 	if l.commits.storedRP > end || before.RecoveryPoint > end {
-		if err := l.storeRecoveryPoint(end); err != nil {
+		if err := l.storeRecoveryPoint(end, p.storing(context.Background())); err != nil {
 			return err
 		}
 	}
-	p := l.dir.points
 	if stored, ok, _ := p.get(checkpoint.HighWatermarks, l.tp); ok && stored > end || before.HighWatermark > end {
-		if err := p.store(checkpoint.HighWatermarks, l.tp, min(before.HighWatermark, end)); err != nil {
+		if err := p.store(context.Background(), checkpoint.HighWatermarks, l.tp, min(before.HighWatermark, end)); err != nil {
 			return err
 		}
 	}
@@ -208,10 +215,10 @@ func (l *Log) persistStart(firstBase int64) error {
 	stored, ok, _ := p.get(checkpoint.LogStarts, l.tp)
 	switch {
 	case o.LogStart > firstBase && (!ok || stored != o.LogStart):
-		return p.store(checkpoint.LogStarts, l.tp, o.LogStart)
+		return p.store(context.Background(), checkpoint.LogStarts, l.tp, o.LogStart)
 	case o.LogStart <= firstBase && ok:
 		p.drop(checkpoint.LogStarts, l.tp)
-		return p.persist(checkpoint.LogStarts)
+		return p.persist(context.Background(), checkpoint.LogStarts)
 	}
 	return nil
 }

@@ -57,15 +57,15 @@ func (s *Segment) activate() (*indexes, error) {
 	switch {
 	case s.o.ReadOnly:
 		return nil, ErrReadOnly
-	case s.state == closed || s.closing.Load():
+	case s.state.get() == closed || s.closing.Load():
 		return nil, ErrClosed
-	case s.state == sealed:
+	case s.state.get() == sealed:
 		return nil, ErrSealed
 	}
 	if err := s.failure(); err != nil {
 		return nil, err
 	}
-	if s.state == active {
+	if s.state.get() == active {
 		if x := s.ix.Load(); x != nil && x.writable {
 			return x, nil
 		}
@@ -90,7 +90,7 @@ func (s *Segment) activateSlow() (*indexes, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.state = active
+	s.state.set(active)
 	return x, nil
 }
 
@@ -183,7 +183,7 @@ func (s *Segment) index(ix *indexes, m marks, last int64) error {
 	if err != nil && !errors.Is(err, index.ErrFull) {
 		return err
 	}
-	s.dirtyIdx = true
+	s.dirtyIdx.Store(true)
 	if m.maxTs < 0 {
 		return nil
 	}

@@ -248,7 +248,7 @@ func (s *Segment) settleLocked() error {
 	if m.next >= 0 {
 		return nil
 	}
-	ix, err := s.loadIndexes(s.state == active)
+	ix, err := s.loadIndexes(s.state.get() == active)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (s *Segment) settleLocked() error {
 	if bad != nil && !s.growing() {
 		return s.corrupt(bad)
 	}
-	if next-1-s.base > maxRelative {
+	if next-1-s.base > maxRelative && !s.o.ReadOnly { // it can be read all the same
 		return &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: next - 1}
 	}
 	s.pub.learn(m.cuts, func(m *marks) { m.size, m.next = end, next })

@@ -109,7 +109,7 @@ func (s *Segment) Release() {
 func (s *Segment) shut() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state = closed
+	s.state.set(closed)
 	return errors.Join(s.dropIndexes(), s.txn.close(s), s.closeFile())
 }
 
@@ -143,7 +143,7 @@ func (s *Segment) Abandon() error {
 func (s *Segment) Park() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gone || s.state == closed {
+	if s.gone || s.state.get() == closed {
 		return nil
 	}
 	return errors.Join(s.dropIndexes(), s.txn.close(s), s.closeFile())
@@ -192,7 +192,7 @@ func (s *Segment) Delete() error {
 		}
 	}
 	s.gone = true
-	s.state = sealed
+	s.state.set(sealed)
 	s.dropIndexes()
 	var all error
 	for _, kind := range []string{logSuffix, idxSuffix, timeSuffix} {

@@ -41,7 +41,7 @@ func (s *Segment) createIndexes() (*indexes, error) {
 		return nil, err
 	}
 	x := &indexes{offset: off, time: tim, writable: true}
-	s.dirtyIdx = true
+	s.dirtyIdx.Store(true)
 	s.ix.Store(x)
 	return x, nil
 }
@@ -80,7 +80,7 @@ func (s *Segment) readIndexes() (*indexes, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.loadIndexes(s.state == active)
+	return s.loadIndexes(s.state.get() == active)
 }
 
 // loadIndexes opens and checks the index files, and rebuilds them if they are missing or damaged; mu is held.
@@ -89,7 +89,7 @@ func (s *Segment) loadIndexes(writable bool) (*indexes, error) {
 	if x != nil && (x.writable || !writable) {
 		return x, nil
 	}
-	if s.state == closed {
+	if s.state.get() == closed {
 		return nil, ErrClosed
 	}
 	if err := s.dropIndexes(); err != nil {
@@ -236,7 +236,7 @@ func (s *Segment) useBuilt(b *builder, writable bool) (*indexes, error) {
 
 // writeIndexes replaces both index files by what the builder gathered, exactly sized; mu is held, no index is open.
 func (s *Segment) writeIndexes(b *builder) error {
-	s.dirtyIdx = true
+	defer s.dirtyIdx.Store(true)
 	off, err := index.Rebuild(s.name(idxSuffix), s.base, s.o.index(), b.offsetEntries())
 	if err != nil {
 		return err

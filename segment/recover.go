@@ -49,7 +49,7 @@ func (s *Segment) takeLength() (marks, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.pub.load()
-	if s.state == active || s.o.ReadOnly {
+	if s.state.get() == active || s.o.ReadOnly {
 		return m, nil
 	}
 	size, err := h.Size()
@@ -82,7 +82,7 @@ func (s *Segment) settleAt(scan *Scan, b *builder, before marks) error {
 	if m := s.pub.load(); m.cuts != before.cuts || m.size != before.size && !s.o.ReadOnly {
 		return ErrChanged
 	}
-	if s.state == closed || s.closing.Load() {
+	if s.state.get() == closed || s.closing.Load() {
 		return ErrClosed
 	}
 	now := marks{size: scan.ValidBytes, next: scan.NextOffset, maxTs: b.maxTs, maxTsOffset: b.maxTsOffset, firstTs: unknown}
@@ -107,8 +107,8 @@ func (s *Segment) settleAt(scan *Scan, b *builder, before marks) error {
 	s.entries[0].Store(int64(len(b.offsets)))
 	s.entries[1].Store(int64(len(b.times)))
 	s.publishRecovered(now, before)
-	if s.state == active {
-		s.state = opened // the next append opens the new index files
+	if s.state.get() == active {
+		s.state.set(opened) // the next append opens the new index files
 	}
 	if err := s.cutFile(scan.ValidBytes); err != nil {
 		return s.stop(err)

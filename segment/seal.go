@@ -18,7 +18,7 @@ func (s *Segment) Seal(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == sealed {
+	if s.state.get() == sealed {
 		return nil
 	}
 	if _, err := s.activate(); err != nil {
@@ -38,7 +38,7 @@ func (s *Segment) seal() error {
 		if err := x.time.AppendLast(timeindex.Entry{Timestamp: m.maxTs, Offset: m.maxTsOffset}); err != nil {
 			return err
 		}
-		s.dirtyIdx = true
+		defer s.dirtyIdx.Store(true)
 	}
 	err = errors.Join(x.offset.Seal(), x.time.Seal())
 	if err == nil {
@@ -47,7 +47,7 @@ func (s *Segment) seal() error {
 	if err != nil { // one of them may be sealed while the segment is not: the next use opens both anew
 		return errors.Join(err, s.dropIndexes())
 	}
-	s.state = sealed
+	s.state.set(sealed)
 	s.ix.Store(&indexes{offset: x.offset, time: x.time})
 	return nil
 }
@@ -68,16 +68,16 @@ func (s *Segment) trimLog(size int64) error {
 // finish is the writing part of Close.
 func (s *Segment) finish() error {
 	s.mu.Lock()
-	if s.o.ReadOnly || s.gone || s.state != active && s.state != sealed || s.failure() != nil {
+	if s.o.ReadOnly || s.gone || s.state.get() != active && s.state.get() != sealed || s.failure() != nil {
 		s.mu.Unlock()
 		return s.failure()
 	}
 	var err error
-	wasActive := s.state == active
+	wasActive := s.state.get() == active
 	if wasActive {
 		err = s.seal()
 	}
-	dirty := s.dirtyIdx
+	dirty := s.dirtyIdx.Load()
 	s.mu.Unlock()
 	if err != nil || !wasActive && !dirty {
 		return err
@@ -87,7 +87,8 @@ func (s *Segment) finish() error {
 
 // Sync makes the .log, then the indexes, then the transaction index durable, so that the recovery point may pass the
 // segment. It covers everything published before the call. After a failed sync the segment is ErrBroken: nothing is
-// confirmed until it is opened and recovered again.
+// confirmed until it is opened and recovered again. Any other error (no space for an index, say) comes before anything
+// is lost: Sync can be called again.
 func (s *Segment) Sync() error {
 	if err := s.syncLog(func(h *handle) error { return h.Sync() }); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (s *Segment) Sync() error {
 		return nil
 	}
 	if err := s.syncIndexes(); err != nil {
-		return s.stop(err)
+		return err
 	}
 	if err := s.txn.sync(s); err != nil {
 		return s.stop(err)
@@ -127,27 +128,35 @@ func (s *Segment) syncLog(sync func(*handle) error) error {
 	return s.failure() // another sync may have failed and taken the error this one should have seen
 }
 
-// syncIndexes syncs both index files if bytes were written to them since the last time.
+// syncIndexes syncs both index files if bytes were written to them since the last time. It takes no lock of the segment:
+// appends do not wait for it, nor it for them. An error in handing the entries over is no lost sync: it can be tried again.
 func (s *Segment) syncIndexes() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.dirtyIdx || s.gone {
+	if !s.dirtyIdx.Swap(false) { // what is written from here on is for the next time
 		return nil
 	}
-	x := s.ix.Load()
-	if x != nil && x.writable {
-		if err := errors.Join(x.offset.Sync(), x.time.Sync()); err != nil {
-			return err
-		}
-		s.dirtyIdx = false
-		return nil
+	if err := s.flushIndexes(); err != nil {
+		s.dirtyIdx.Store(true)
+		return err
 	}
 	for _, kind := range []string{idxSuffix, timeSuffix} {
 		if err := s.syncNamed(kind); err != nil {
+			return s.stop(err)
+		}
+	}
+	return nil
+}
+
+// flushIndexes gives what the indexes hold in memory to the system. One that was closed meanwhile did so itself.
+func (s *Segment) flushIndexes() error {
+	x := s.ix.Load()
+	if x == nil || !x.writable {
+		return nil
+	}
+	for _, flush := range []func() error{x.offset.Flush, x.time.Flush} {
+		if err := flush(); err != nil && !errors.Is(err, fs.ErrClosed) {
 			return err
 		}
 	}
-	s.dirtyIdx = false
 	return nil
 }
 

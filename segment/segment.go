@@ -37,11 +37,11 @@ type Segment struct {
 	// recovery, rename, opening indexes. It is held across file I/O, never across a data sync or a callback. Under it:
 	// opening, pub.
 	mu       sync.Mutex
-	state    state       // guarded by mu
+	state    stage       // changed under mu
 	since    int64       // bytesSinceIndex of Kafka; guarded by mu
 	rebuilt  atomic.Bool // indexes were rebuilt on a reader's complaint once
 	gone     bool        // files were removed: indexes live in memory; guarded by mu
-	dirtyIdx bool        // index bytes written since the last Sync; guarded by mu
+	dirtyIdx atomic.Bool // index bytes were written since the last Sync; set behind the writing
 	maxBytes atomic.Int64
 	maxAge   atomic.Int64 // nanoseconds; < 0 none
 	jitter   int64        // milliseconds
@@ -60,6 +60,12 @@ type Segment struct {
 }
 
 type state uint8
+
+// stage is the state a segment is in; whoever only tells others of it need not wait for mu.
+type stage struct{ now atomic.Uint32 }
+
+func (s *stage) get() state  { return state(s.now.Load()) }
+func (s *stage) set(v state) { s.now.Store(uint32(v)) }
 
 const (
 	opened state = iota // from disk; the first append makes it active
@@ -99,7 +105,7 @@ func Create(dir string, base int64, o Options) (*Segment, error) {
 		s.discard(f)
 		return nil, err
 	}
-	s.state = active
+	s.state.set(active)
 	return s, nil
 }
 
@@ -263,8 +269,6 @@ func (s *Segment) Info() Info {
 	offsets, times := s.entryCounts()
 	i.IndexEntries, i.TimeIndexEntries = int(offsets), int(times)
 	i.IndexBytes = offsets*index.EntrySize + times*timeindex.EntrySize
-	s.mu.Lock()
-	i.Sealed = s.state != active
-	s.mu.Unlock()
+	i.Sealed = s.state.get() != active
 	return i
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -48,7 +49,27 @@ func Split(ctx context.Context, s *Segment) (parts []*Segment, err error) {
 	if p.bytes != s.pub.load().size {
 		return nil, fmt.Errorf("%s: split copied %d bytes of %d", s.File(), p.bytes, s.pub.load().size)
 	}
-	return p.parts, nil
+	return p.parts, p.aborted()
+}
+
+// aborted hands each entry of the transaction index to the part that holds its marker. A damaged index is derived from the
+// log like any other: it is left behind.
+func (p *splitter) aborted() error {
+	all, _, err := p.s.Aborted(0, math.MaxInt64)
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	for i, part := range p.parts {
+		for ; len(all) > 0 && (i+1 == len(p.parts) || all[0].LastOffset < p.parts[i+1].base); all = all[1:] {
+			if err := part.AppendAborted(all[0]); err != nil {
+				return err
+			}
+		}
+		if err := part.txn.sync(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type splitter struct {

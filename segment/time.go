@@ -159,13 +159,13 @@ func (s *Segment) maxTimestamp() (ts, offset int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	had := s.ix.Load() != nil
-	x, err := s.loadIndexes(s.state == active)
+	x, err := s.loadIndexes(s.state.get() == active)
 	if err != nil {
 		return 0, 0, err
 	}
 	ts, offset = lastTime(x, s.base)
 	s.pub.learn(m.cuts, func(m *marks) { m.maxTs, m.maxTsOffset = ts, offset })
-	if !had && s.state == opened && !x.heap {
+	if !had && s.state.get() == opened && !x.heap {
 		err = s.dropIndexes() // a glance, not a use: retention looks at every segment
 	}
 	return ts, offset, err

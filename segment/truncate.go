@@ -16,13 +16,13 @@ import (
 func (s *Segment) Truncate(offset int64) (cut int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.state
+	was := s.state.get()
 	if was == sealed && !s.gone {
-		s.state = opened
+		s.state.set(opened)
 	}
 	x, err := s.activate()
 	if err != nil {
-		s.state = was
+		s.state.set(was)
 		return 0, err
 	}
 	h, err := s.acquire()
@@ -95,7 +95,7 @@ func (s *Segment) truncateAt(v view, offset int64, keep marks) error {
 	if keep.size < v.m.size {
 		s.pub.cut(keep)
 	}
-	s.dirtyIdx = true
+	defer s.dirtyIdx.Store(true)
 	if err := errors.Join(v.ix.offset.Truncate(offset), v.ix.time.Truncate(offset), s.txn.truncate(s, offset)); err != nil {
 		return err
 	}

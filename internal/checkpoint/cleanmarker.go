@@ -41,7 +41,7 @@ func WriteCleanMarker(fsys vfs.FS, brokerEpoch int64) error {
 	b := append([]byte(`{"version":0,"brokerEpoch":`), strconv.FormatInt(brokerEpoch, 10)...)
 	err := writeSynced(fsys, CleanMarker, append(b, '}'))
 	if err == nil {
-		err = fsys.SyncDir(".")
+		err = syncDir(fsys, ".")
 	}
 	if err != nil {
 		_ = fsys.Remove(CleanMarker) // the first error counts
@@ -59,5 +59,5 @@ func RemoveCleanMarker(fsys vfs.FS) error {
 	case err != nil:
 		return err
 	}
-	return fsys.SyncDir(".")
+	return syncDir(fsys, ".")
 }

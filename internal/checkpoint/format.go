@@ -82,7 +82,15 @@ func WriteFile(fsys vfs.FS, name string, content []byte) error {
 		_ = fsys.Remove(tmp)
 		return err
 	}
-	return fsys.SyncDir(path.Dir(name))
+	return syncDir(fsys, path.Dir(name))
+}
+
+// syncDir makes a directory's entries durable, where the file system has a call for it.
+func syncDir(fsys vfs.FS, name string) error {
+	if err := fsys.SyncDir(name); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
 }
 
 func writeSynced(fsys vfs.FS, name string, content []byte) error {

@@ -1,0 +1,37 @@
+package log
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// gate is a lock that is waited for under a context, so that a system call that blocks under it holds only the call that
+// made it. Whoever comes while it is free takes it, as with sync.Mutex.
+type gate struct {
+	held atomic.Bool
+	free chan struct{} // one token at most: whoever takes it looks at held again
+}
+
+func newGate() gate { return gate{free: make(chan struct{}, 1)} }
+
+// lock waits for the gate; its error is ctx's, and then the gate is not held.
+func (g *gate) lock(ctx context.Context) error {
+	for !g.tryLock() {
+		select {
+		case <-g.free:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (g *gate) tryLock() bool { return g.held.CompareAndSwap(false, true) }
+
+func (g *gate) unlock() {
+	g.held.Store(false)
+	select {
+	case g.free <- struct{}{}:
+	default: // somebody will look anyway
+	}
+}
