@@ -78,12 +78,8 @@ func waitRound(ctx context.Context, running chan struct{}) error {
 // something else was appended at those offsets since.
 func (l *Log) commit(ctx context.Context, end int64, cuts uint64) error {
 	for {
-		o, lost := l.lost(cuts, end)
-		switch {
-		case lost:
-			return ErrTruncated
-		case o.Durable >= end:
-			return nil
+		if done, err := l.confirmed(end, cuts); done {
+			return err
 		}
 		if running := l.commits.tryAcquire(); running != nil {
 			if err := waitRound(ctx, running); err != nil {
@@ -91,16 +87,29 @@ func (l *Log) commit(ctx context.Context, end int64, cuts uint64) error {
 			}
 			continue
 		}
-		if err := l.lead(); err != nil {
+		if err := l.lead(end, cuts); err != nil {
 			return err
 		}
 	}
 }
 
-// lead runs one round and gives the token back. Whether the log has ended is judged between rounds: a Close that runs
-// makes everything durable.
-func (l *Log) lead() error {
+// confirmed says whether what was written below end, when cuts was the count of truncations, waits no longer: it is
+// durable, or ErrTruncated.
+func (l *Log) confirmed(end int64, cuts uint64) (done bool, err error) {
+	o, lost := l.lost(cuts, end)
+	if lost {
+		return true, ErrTruncated
+	}
+	return o.Durable >= end, nil
+}
+
+// lead runs one round and gives the token back. It looks again first: what is waited for may have become durable in the
+// instant before the token was free, by another's round or by a Close, after which the log has ended.
+func (l *Log) lead(end int64, cuts uint64) error {
 	defer l.commits.release()
+	if done, err := l.confirmed(end, cuts); done {
+		return err
+	}
 	if err := l.ended(); err != nil {
 		return err
 	}
