@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/partlog/partlog/internal/checkpoint"
@@ -316,6 +317,10 @@ func (v *verifier) partition(tp TopicPartition, name string, m rootMarks, live *
 		v.fail(err)
 		return
 	}
+	c.bases = slices.DeleteFunc(c.bases, func(base int64) bool { // by the number alone, in a name that no segment has
+		_, ok := c.files[segment.FileName(base, ".log")]
+		return !ok
+	})
 	c.names(entries)
 	c.readTrust()
 	c.metadata()

@@ -248,7 +248,7 @@ func (a *appender) note(res log.Appended, count, line int) {
 	a.waiting = append(a.waiting, written{res.Base, res.Last})
 	a.appended += int64(count)
 	a.next, a.lastLine = res.Last+1, line
-	a.progress.show("%d records appended, the log ends at %d", a.appended, a.next)
+	a.progress.show("%s appended, the next offset is %d", counted(a.appended, "record"), a.next)
 }
 
 // confirm waits until all that was written is as safe as --ack says, and prints it.
@@ -315,7 +315,7 @@ func (a *appender) done(unsure bool) string {
 	case a.appended == 0:
 		return "nothing was appended"
 	case unsure:
-		return fmt.Sprintf("the lines up to %d were written at offsets %d to %d, the last of them without confirmation", a.lastLine, a.first, a.next-1)
+		return fmt.Sprintf("the lines up to %d were written, at %s, the last of them without confirmation", a.lastLine, span(a.first, a.next))
 	}
-	return fmt.Sprintf("the lines up to %d are appended, at offsets %d to %d", a.lastLine, a.first, a.next-1)
+	return fmt.Sprintf("the lines up to %d are appended, at %s", a.lastLine, span(a.first, a.next))
 }

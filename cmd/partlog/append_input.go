@@ -67,7 +67,7 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 		line, err = r.ReadSlice('\n')
 		long = append(long, line...)
 		if len(long) > limit {
-			return nil, fmt.Errorf("it is longer than %d bytes", limit)
+			return nil, fmt.Errorf("it is longer than %s", counted(limit, "byte"))
 		}
 	}
 	return long, err

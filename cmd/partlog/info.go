@@ -220,7 +220,11 @@ func (p *partitionInfo) print(out io.Writer) error {
 		id = *p.TopicID
 	}
 	fmt.Fprintf(w, "  last stop\t%s\n  topic id\t%s\n", stop, id)
-	fmt.Fprintf(w, "  offsets\t%d to %d (log start to log end)\n  high watermark\t%d\n  recovery point\t%d\n", p.LogStartOffset, p.LogEndOffset, p.HighWatermark, p.RecoveryPoint)
+	held := fmt.Sprintf("%d to %d (the next is %d)", p.LogStartOffset, p.LogEndOffset-1, p.LogEndOffset)
+	if p.LogStartOffset == p.LogEndOffset {
+		held = fmt.Sprintf("none (the next is %d)", p.LogEndOffset)
+	}
+	fmt.Fprintf(w, "  offsets\t%s\n  high watermark\t%d\n  recovery point\t%d\n", held, p.HighWatermark, p.RecoveryPoint)
 	for i, ep := range p.LeaderEpochs {
 		label := ""
 		if i == 0 {
@@ -240,7 +244,7 @@ func (p *partitionInfo) print(out io.Writer) error {
 	}
 	r := p.Recovery
 	if r.CutBytes > 0 {
-		fmt.Fprintf(out, "  an open would cut %d bytes\n", r.CutBytes)
+		fmt.Fprintf(out, "  an open would cut %s\n", counted(r.CutBytes, "byte"))
 	}
 	for _, file := range r.Rebuilt {
 		fmt.Fprintf(out, "  an open would rebuild %s\n", filepath.ToSlash(file))

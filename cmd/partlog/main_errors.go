@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -91,9 +92,44 @@ type stoppedError struct {
 func (e *stoppedError) Error() string { return e.cause.Error() + "; " + e.done }
 func (e *stoppedError) Unwrap() error { return e.cause }
 
-// sentence is an error on one line, without the name of the package it starts in.
+// sentence is an error on one line, without the names of the packages it came through, and with nothing said twice in a
+// row: "log: invalid record: record: invalid record: …" or "a: open a: no such file".
 func sentence(err error) string {
-	text := strings.TrimSpace(err.Error())
-	text = strings.ReplaceAll(text, "\n", "; ")
-	return strings.TrimPrefix(text, "log: ")
+	parts := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	for i := range parts {
+		parts[i] = plain(parts[i])
+	}
+	return strings.Join(parts, "; ")
+}
+
+// plain is a line of an error.
+func plain(line string) string {
+	var said []string
+	for _, part := range strings.Split(line, ": ") {
+		last := ""
+		if len(said) > 0 {
+			last = said[len(said)-1]
+		}
+		switch {
+		case slices.Contains(packages, part):
+		case last != "" && strings.HasSuffix(last, part): // "batch or append too large: batch too large" is told apart
+		case last != "" && strings.HasSuffix(part, " "+pathOf(last)) && !strings.Contains(pathOf(last), " "):
+			said[len(said)-1] = part
+		default:
+			said = append(said, part)
+		}
+	}
+	return strings.Join(said, ": ")
+}
+
+// packages are the names that errors of this module begin with.
+var packages = []string{"log", "record", "segment", "index", "timeindex", "checkpoint", "vfs", "producerstate", "txnindex", "mapped", "epoch"}
+
+// pathOf is the path that a part of an error ends with: "open a/b" speaks of a/b.
+func pathOf(part string) string {
+	_, path, found := strings.Cut(part, " ")
+	if !found {
+		return part
+	}
+	return path
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -86,4 +87,17 @@ func TestDumpOfWhatIsNoneOfKafkasFilesAndOfWhatCannotBeRead(t *testing.T) {
 	}
 	require.Contains(t, runIn(t, "dump", dir).err, "it is a directory; name files in it")
 	require.Contains(t, runIn(t, "help", "dump").out, "of a kind that is none of Kafka's: it is passed over.")
+}
+
+func TestAnErrorIsASentenceWithoutPackagesAndSaysNothingTwice(t *testing.T) {
+	for _, c := range [][2]string{
+		{"log: invalid record: record: invalid record: record 0: timestamp -5", "invalid record: record 0: timestamp -5"},
+		{"log: t-0/0.log is damaged at byte 5 (offset 2): record: crc: wrong", "t-0/0.log is damaged at byte 5 (offset 2): crc: wrong"},
+		{"open /a/b: mkdir /a/b: permission denied", "mkdir /a/b: permission denied"},
+		{"/a/b: open /a/b: no such file or directory", "open /a/b: no such file or directory"},
+		{"log: closed\nlog: closed again", "closed; closed again"},
+		{"open /a/b: no such file", "open /a/b: no such file"},
+	} {
+		require.Equal(t, c[1], sentence(errors.New(c[0])))
+	}
 }

@@ -36,10 +36,15 @@ Producer snapshots that cannot be read are moved out. Lines of a checkpoint that
 the safe side: scan again, show deleted records again, start the high watermark anew. Leftovers are settled as a broker
 does. At last the log is opened and closed once, so that the root is left as by a clean stop.
 
+A batch is also kept where only its fields that no checksum covers are damaged, and the batches around it leave one
+value for them: the base offset that joins its neighbours without a gap, the leader epoch that both have or that the
+leader epoch file names, the length. A segment that was given another name gets back the one its batches ask for.
+
 Nothing is deleted. Whatever leaves the root is first copied to a new folder below the quarantine, which is
-<root>.quarantine beside the root unless --quarantine names another, and synced. The new form of a segment becomes
+<root>.quarantine beside the root unless --quarantine names another, and synced; each file is listed at the end. The new form of a segment becomes
 valid by one rename (.cleaned to .swap), which a broker would complete too: a repair that is killed at any point can
-be run again. What was lost is printed as ranges of offsets.
+be run again. What was lost is printed as ranges of offsets,
+also where only the checkpoints of the root, or an index, know that there was something.
 
 Folders in a root that are no partition's are left alone. Exit code 0: nothing left to mend. 1: without --apply there
 is something to mend, with it something could not be mended. 2: it could not be done.`,
@@ -128,7 +133,7 @@ func (r *repairer) say(verb, format string, args ...any) {
 	r.steps++
 	lead := "would " + verb
 	if r.apply {
-		lead = map[string]string{"move": "moved", "rewrite": "rewrote", "rebuild": "rebuilt", "drop": "dropped", "settle": "settled", "lose": "lost", "close": "closed"}[verb]
+		lead = map[string]string{"move": "moved", "rewrite": "rewrote", "rebuild": "rebuilt", "mend": "mended", "rename": "renamed", "drop": "dropped", "settle": "settled", "close": "closed"}[verb]
 		if lead == "" {
 			lead = verb // cut, put
 		}
@@ -184,14 +189,21 @@ func (r *repairer) run() error {
 func (r *repairer) sum(left []log.Finding) {
 	switch {
 	case !r.apply:
-		r.print("nothing was changed; --apply does these %d steps and puts %d files (%d bytes) into %s", r.steps, r.q.kept, r.q.size, r.q.at)
-	case r.q.kept > 0:
-		r.print("%d files (%d bytes) were put into %s", r.q.kept, r.q.size, r.q.at)
+		into := ""
+		if len(r.q.kept) > 0 {
+			into = fmt.Sprintf(" and puts %s (%s) into %s", counted(len(r.q.kept), "file"), counted(r.q.size, "byte"), r.q.at)
+		}
+		r.print("nothing was changed; --apply does %s%s", counted(r.steps, "such step"), into)
+	case len(r.q.kept) > 0:
+		r.print("put %s (%s) into %s", counted(len(r.q.kept), "file"), counted(r.q.size, "byte"), r.q.at)
+	}
+	for _, name := range r.q.kept {
+		r.print("  %s", name)
 	}
 	if len(left) == 0 {
 		r.print("verify finds nothing any more")
 	} else {
-		r.print("%d findings need a person", len(left))
+		r.print("left for a person: %s", counted(len(left), "finding"))
 	}
 }
 
@@ -209,6 +221,17 @@ func (r *repairer) mend(found []log.Finding) error {
 		}
 	}
 	return r.reopen(found)
+}
+
+// contentsOf says what offsets a log holds, by its batches.
+func contentsOf(l *log.Log) string {
+	o := l.Offsets()
+	for _, s := range l.SegmentInfos() {
+		if s.Bytes > 0 {
+			return holding(o.LogStart, o.LogEnd)
+		}
+	}
+	return holding(o.LogEnd, o.LogEnd)
 }
 
 // concerns says whether findings speak of a partition: of a file in its folder, or of the root's files.
@@ -251,8 +274,15 @@ func (r *repairer) reopen(found []log.Finding) error {
 		if err != nil {
 			return errors.Join(fmt.Errorf("open %s after mending: %w", tp, err), d.Close())
 		}
-		o := l.Offsets()
-		r.say("close", "%s cleanly: it holds offsets %d to %d", tp, o.LogStart, o.LogEnd)
+		for _, name := range l.Recovery().Removed {
+			r.say("move", "%s out: what it speaks of is not in the log any more", name)
+		}
+		for _, f := range l.Recovery().Findings {
+			if f.Kind != log.FindingShort { // the end that is known is fitted
+				r.print("  %s", findingLine(f))
+			}
+		}
+		r.say("close", "%s cleanly: %s", tp, contentsOf(l))
 	}
 	return d.Close()
 }

@@ -79,7 +79,7 @@ func (r *repairer) salvage(name string) error {
 		}
 		kept[checkpoint.Partition(tp)] = offset
 	}
-	r.say("rewrite", "%s with the %d lines that make sense, without %d others", name, len(kept), dropped)
+	r.say("rewrite", "%s: lines that make sense and stay %d, others dropped %d", name, len(kept), dropped)
 	if err := r.q.keepFile(r.fs.FS, name); err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (p *partitionRepair) rebuildTransactions() error {
 		if _, err := p.fs.Stat(name); err != nil && len(aborted[base]) == 0 {
 			continue
 		}
-		p.say("rebuild", "%s: %d aborted transactions", name, len(aborted[base]))
+		p.say("rebuild", "%s: %s", name, counted(len(aborted[base]), "aborted transaction"))
 		if err := p.fs.keepIfThere(name); err != nil {
 			return err
 		}
@@ -322,7 +322,7 @@ func (p *partitionRepair) rebuildEpochs() error {
 		return err
 	}
 	name := p.path(checkpoint.LeaderEpochs)
-	p.say("rebuild", "%s: %d epochs", name, len(list))
+	p.say("rebuild", "%s: %s", name, counted(len(list), "epoch"))
 	if err := p.fs.keepIfThere(name); err != nil {
 		return err
 	}

@@ -15,8 +15,9 @@ type segmentPlan struct {
 	file    string
 	size    int64
 	extents []log.Extent
-	keep    []bool // by extent; holes are never kept
-	after   int64  // end of what is kept before this segment
+	keep    []bool             // by extent; holes are never kept
+	mends   map[int]headerMend // by extent: kept with another header
+	after   int64              // end of what is kept before this segment
 }
 
 // planSegments reads every .log of a folder and chooses the batches to believe: those with right checksums whose offsets
@@ -85,6 +86,11 @@ func choose(plans []*segmentPlan) {
 	for i := last; i >= 0; i = all[i].from {
 		all[i].plan.keep[all[i].extent] = true
 	}
+	setAfter(plans)
+}
+
+// setAfter tells each segment where what is kept before it ends.
+func setAfter(plans []*segmentPlan) {
 	end := int64(0)
 	for _, p := range plans {
 		p.after = end
@@ -118,7 +124,7 @@ func (p *segmentPlan) prefix() (bytes int64, all bool) {
 // whole says that the file can stay as it is.
 func (p *segmentPlan) whole() bool {
 	bytes, _ := p.prefix()
-	return bytes == p.size && p.representable() && p.base >= p.after
+	return bytes == p.size && p.representable() && p.base >= p.after && len(p.mends) == 0
 }
 
 // representable: every kept offset can be named by an index of this base.
@@ -141,7 +147,11 @@ func (p *segmentPlan) kept() (batches int) {
 	return batches
 }
 
-// lost are the offset ranges [from, to) that go with what is not kept; to is -1 where nothing tells how far it went.
+// open says that the segment ends with something that is not kept.
+func (p *segmentPlan) open() bool { return len(p.keep) > 0 && !p.keep[len(p.keep)-1] }
+
+// lost are the offset ranges [from, to) that go with what is not kept, as far as that can be told; next is where the log
+// goes on behind the segment, -1 if nothing tells.
 func (p *segmentPlan) lost(next int64) (ranges [][2]int64) {
 	at := max(p.base, p.after)
 	open := false
@@ -155,7 +165,7 @@ func (p *segmentPlan) lost(next int64) (ranges [][2]int64) {
 		}
 		at, open = e.Next, false
 	}
-	if open && (next < 0 || next > at) {
+	if open && next > at {
 		ranges = append(ranges, [2]int64{at, next})
 	}
 	return ranges

@@ -15,11 +15,11 @@ import (
 
 // quarantine keeps copies of what a repair takes out of a log root: one folder a run, outside of the root.
 type quarantine struct {
-	at   string // folder of this run, for people
-	run  string // its name in fs
-	fs   vfs.FS // nil: a rehearsal, nothing is written
-	dir  string // where fs will be, made with the first file
-	kept int
+	at   string   // folder of this run, for people
+	run  string   // its name in fs
+	fs   vfs.FS   // nil: a rehearsal, nothing is written
+	dir  string   // where fs will be, made with the first file
+	kept []string // what it took, by name in the quarantine
 	size int64
 }
 
@@ -52,9 +52,9 @@ func (q *quarantine) open() error {
 
 // keep copies a piece of a file, durably: when it returns the original may go.
 func (q *quarantine) keep(from vfs.FS, name, as string, position, bytes int64) error {
-	q.kept++
 	q.size += bytes
 	if q.dir == "" {
+		q.kept = append(q.kept, as)
 		return nil
 	}
 	if err := q.open(); err != nil {
@@ -64,6 +64,7 @@ func (q *quarantine) keep(from vfs.FS, name, as string, position, bytes int64) e
 	for n := 2; q.taken(to); n++ {
 		to = fmt.Sprintf("%s/%s.%d", q.run, as, n)
 	}
+	q.kept = append(q.kept, strings.TrimPrefix(to, q.run+"/"))
 	if err := q.fs.MkdirAll(path.Dir(to), 0o755); err != nil {
 		return err
 	}

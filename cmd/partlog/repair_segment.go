@@ -22,6 +22,7 @@ type partitionRepair struct {
 	tp       log.TopicPartition
 	folder   string
 	interval int64 // index.interval.bytes; 0 not known
+	known    int64 // log end as the root remembers it; 0 not known
 	end      int64 // log end after mending
 }
 
@@ -77,7 +78,13 @@ func (p *partitionRepair) settle() error {
 			err = p.moveOut(p.path(name), "a rewrite that is damaged itself")
 		case strings.HasSuffix(name, ".log") && (kind != ".log" || bad != nil || bad2 || name != segment.FileName(base, ".log")),
 			slices.Contains([]string{".index", ".timeindex", ".txnindex", ".snapshot"}, kind) && (bad != nil || bad2):
-			err = p.moveOut(p.path(name), "a name that is no segment's")
+			renamed := false
+			if strings.HasSuffix(name, ".log") && !e.IsDir() {
+				renamed, err = p.rename(name)
+			}
+			if err == nil && !renamed {
+				err = p.moveOut(p.path(name), "a name that is no segment's")
+			}
 		case e.IsDir() && slices.Contains([]string{".log", ".index", ".timeindex", ".txnindex", ".snapshot"}, kind):
 			err = p.moveOut(p.path(name), "a directory where a file of the log should be")
 		}
@@ -90,6 +97,50 @@ func (p *partitionRepair) settle() error {
 		p.say("settle", "%s", name)
 	}
 	return err
+}
+
+// rename gives a .log that has lost its name the one that its batches ask for, if there is room for them between the
+// segments that have theirs.
+func (p *partitionRepair) rename(name string) (done bool, err error) {
+	extents, err := log.Extents(p.ctx, p.fs, p.path(name), 0)
+	if err != nil || len(extents) == 0 || extents[0].Batches == 0 {
+		return false, err
+	}
+	first, next := extents[0].First, extents[0].Next
+	for _, e := range extents {
+		next = max(next, e.Next)
+	}
+	bases, err := segment.List(p.fs, p.folder)
+	if err != nil {
+		return false, err
+	}
+	bases = slices.DeleteFunc(bases, func(base int64) bool { // by the number alone
+		_, err := p.fs.Stat(p.path(segment.FileName(base, ".log")))
+		return err != nil
+	})
+	for i, base := range bases {
+		if base >= first && base < next {
+			return false, nil
+		}
+		if base > first || i+1 < len(bases) && bases[i+1] < first {
+			continue
+		}
+		before, err := log.Extents(p.ctx, p.fs, p.path(segment.FileName(base, ".log")), base)
+		if err != nil {
+			return false, err
+		}
+		for _, e := range before {
+			if e.Next > first {
+				return false, nil
+			}
+		}
+	}
+	right := segment.FileName(first, ".log")
+	p.say("rename", "%s to %s: it begins with offset %d, and no other segment has its offsets", p.path(name), right, first)
+	if err := p.fs.Rename(p.path(name), p.path(right)); err != nil {
+		return false, err
+	}
+	return true, syncDirs(p.fs, p.folder)
 }
 
 // swapIsBad says that a .log.swap does not hold what a rewrite leaves: whole batches.
@@ -108,7 +159,14 @@ func (p *partitionRepair) swapIsBad(name string, base int64) bool {
 
 // segments mends every .log, the last one first: a rewrite then never covers what comes behind it.
 func (p *partitionRepair) segments() error {
+	p.known = p.knownEnd()
 	plans, err := planSegments(p.ctx, p.fs, p.folder)
+	if err == nil {
+		err = p.mendHeaders(plans)
+	}
+	if err == nil {
+		err = p.loseOrphans(plans)
+	}
 	if err != nil {
 		return err
 	}
@@ -125,6 +183,9 @@ func (p *partitionRepair) segments() error {
 			next = s.base
 		}
 		p.end = max(p.end, s.ends())
+	}
+	if len(plans) == 0 && p.known > 0 {
+		p.lose(0, p.known, byCheckpoints)
 	}
 	return nil
 }
@@ -144,28 +205,23 @@ func (p *segmentPlan) ends() int64 {
 }
 
 func (p *partitionRepair) segment(s *segmentPlan, last bool, next int64) error {
+	defer p.loseSegment(s, last, next)
 	if s.whole() {
 		return nil
 	}
 	for i, e := range s.extents {
 		if !s.keep[i] && e.Batches > 0 {
-			p.print("  %s byte %d: %d batches, offsets %d to %d, contradict others and are not kept", s.file, e.Position, e.Batches, e.First, e.Next-1)
+			p.print("  %s byte %d: %s with %s: not kept, since others contradict", s.file, e.Position, counted(e.Batches, "batch"), span(e.First, e.Next))
+		}
+		if mend, ok := s.mends[i]; ok {
+			p.say("mend", "the header of the batch at byte %d of %s: %s", e.Position, s.file, mend.what)
 		}
 	}
-	defer func() {
-		for _, lost := range s.lost(next) {
-			if lost[1] < 0 {
-				p.say("lose", "offsets from %d on, if there were any, of %s", lost[0], p.folder)
-			} else {
-				p.say("lose", "offsets %d to %d of %s", lost[0], lost[1]-1, p.folder)
-			}
-		}
-	}()
 	prefix, all := s.prefix()
 	switch {
 	case s.kept() == 0 && (!last || s.base < s.after):
 		return p.dropSegment(s)
-	case all && s.representable() && s.base >= s.after:
+	case all && s.representable() && s.base >= s.after && len(s.mends) == 0:
 		return p.cut(s, prefix)
 	}
 	return p.rewrite(s)
@@ -183,7 +239,7 @@ func (p *partitionRepair) dropSegment(s *segmentPlan) error {
 
 // cut shortens a segment to its good batches.
 func (p *partitionRepair) cut(s *segmentPlan, size int64) (err error) {
-	p.say("cut", "%d bytes off the end of %s, behind byte %d", s.size-size, s.file, size)
+	p.say("cut", "%s off the end of %s, from byte %d on", counted(s.size-size, "byte"), s.file, size)
 	if err := p.q.keep(p.fs.FS, s.file, fmt.Sprintf("%s.from-%d", s.file, size), size, s.size-size); err != nil {
 		return err
 	}
@@ -208,7 +264,7 @@ func (p *partitionRepair) rewrite(s *segmentPlan) error {
 	w := &rewriter{p: p, s: s}
 	for i, e := range s.extents {
 		if s.keep[i] {
-			if err := w.copy(e); err != nil {
+			if err := w.copy(i, e); err != nil {
 				return errors.Join(err, w.abandon())
 			}
 		}
@@ -216,7 +272,7 @@ func (p *partitionRepair) rewrite(s *segmentPlan) error {
 	if err := w.finish(aborted); err != nil {
 		return errors.Join(err, w.abandon())
 	}
-	p.say("rewrite", "%s from its %d good batches: %d of %d bytes", s.file, s.kept(), w.bytes, s.size)
+	p.say("rewrite", "%s from its %s: %d of %s", s.file, counted(s.kept(), "good batch"), w.bytes, counted(s.size, "byte"))
 	named := false
 	for i := len(w.parts) - 1; i >= 0; i-- {
 		part := w.parts[i]
@@ -233,7 +289,12 @@ func (p *partitionRepair) rewrite(s *segmentPlan) error {
 			return err
 		}
 	}
-	_, err := log.Settle(p.fs, p.folder)
+	changed, err := log.Settle(p.fs, p.folder)
+	for _, name := range changed {
+		if strings.HasSuffix(name, ".snapshot") {
+			p.say("move", "%s out: it lay within the rewritten segment; the state of producers is read from the log", name)
+		}
+	}
 	return err
 }
 
@@ -264,12 +325,19 @@ type rewriter struct {
 const copyChunk = 1 << 20
 
 // copy appends the batches of a run.
-func (w *rewriter) copy(e log.Extent) (err error) {
+func (w *rewriter) copy(i int, e log.Extent) (err error) {
 	f, err := w.p.fs.OpenFile(w.s.file, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if mend, ok := w.s.mends[i]; ok {
+		raw, err := mended(io.NewSectionReader(f, e.Position, e.Bytes), mend.head)
+		if err == nil {
+			_, err = w.append(raw)
+		}
+		return err
+	}
 	buf := make([]byte, copyChunk)
 	for pos, end := e.Position, e.Position+e.Bytes; pos < end; {
 		if err := w.p.ctx.Err(); err != nil {

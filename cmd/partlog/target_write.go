@@ -60,7 +60,7 @@ func announce(e *env, l *log.Log) {
 		fmt.Fprintf(e.err, "warning: %s: %s\n", f.File, f.Detail)
 	}
 	if r.Cut > 0 {
-		fmt.Fprintf(e.err, "warning: %d bytes that were no whole batch were cut off the end of %s\n", r.Cut, l.TopicPartition())
+		fmt.Fprintf(e.err, "warning: %s cut off the end of %s\n", counted(r.Cut, "byte"), l.TopicPartition())
 	}
 	if r.Saved != "" {
 		fmt.Fprintf(e.err, "warning: the bytes cut off are kept in %s\n", r.Saved)

@@ -1,14 +1,17 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // counted is a number of things: "1 file", "2 files", "2 batches".
 func counted[N int | int64](n N, what string) string {
 	switch {
 	case n == 1:
 		return "1 " + what
-	case what == "batch":
-		what = "batche"
+	case strings.HasSuffix(what, "ch"):
+		what += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
