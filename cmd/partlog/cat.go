@@ -179,7 +179,9 @@ func (p *printer) print(ctx context.Context, from int64, s *selection) (next int
 				return from, err
 			}
 		}
-		from = b.NextOffset()
+		if from = b.NextOffset(); from >= s.to {
+			return from, nil // what stands behind is nobody's question
+		}
 	}
 	return from, nil
 }

@@ -183,3 +183,27 @@ func TestOneKindOfTargetIsTakenAndOthersAreRefusedInWords(t *testing.T) {
 	require.NoError(t, os.CopyFS(disk, os.DirFS(root)))
 	require.Contains(t, runIn(t, "cat", disk).err, "holds 2 partitions", "a root may be named like a partition")
 }
+
+func TestReadingMeetsADamagedBaseOffsetAndNamesItOnce(t *testing.T) {
+	root, dir := goldenFolder(t, "codec-gzip")
+	change(t, filepath.Join(dir, first), func(b []byte) []byte { b[3391] = 1; return b }) // 74 becomes 330
+	where := "codec-gzip-0/" + first + " is damaged at byte 3385 (offset 74; readable again from offset 223): "
+	for args, lines := range map[string]int{"cat": 74, "cat --from 74": 0, "cat --from 60 --to 100": 14, "tail -n 1000": 0} {
+		got := runIn(t, append(strings.Fields(args), root)...)
+		require.Equal(t, exitFound, got.code, args)
+		require.Contains(t, got.err, where, args)
+		require.Equal(t, 1, strings.Count(got.err, first), got.err)
+		require.NotContains(t, got.err, "corrupt at", args)
+		require.Len(t, got.lines(), lines, args)
+	}
+	require.Len(t, do(t, "cat", root, "--to", "74"), 74)
+	require.Len(t, do(t, "cat", root, "--from", "223"), 59)
+}
+
+func TestDamageAtTheVeryFirstByteIsNamedWithOffsetAndReason(t *testing.T) {
+	root, dir := goldenFolder(t, "codec-gzip")
+	change(t, filepath.Join(dir, first), func(b []byte) []byte { b[70] ^= 1; return b })
+	got := runIn(t, "cat", root)
+	require.Equal(t, exitFound, got.code)
+	require.Equal(t, "partlog cat: codec-gzip-0/"+first+" is damaged at byte 0 (offset 0; readable again from offset 36): crc: the checksum does not match the bytes\n", got.err)
+}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/segment"
 )
 
 // exit is an error that carries its own exit code; a nil cause prints nothing more.
@@ -95,7 +96,11 @@ func (e *stoppedError) Unwrap() error { return e.cause }
 // sentence is an error on one line, without the names of the packages it came through, and with nothing said twice in a
 // row: "log: invalid record: record: invalid record: …" or "a: open a: no such file".
 func sentence(err error) string {
-	parts := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	text := strings.TrimSpace(err.Error())
+	if inner, ok := errors.AsType[*segment.CorruptError](err); ok && errors.Is(err, log.ErrCorrupt) {
+		text = strings.Replace(text, inner.Error(), inner.Reason, 1) // file, byte and offset stand before it
+	}
+	parts := strings.Split(text, "\n")
 	for i := range parts {
 		parts[i] = plain(parts[i])
 	}
