@@ -1,6 +1,7 @@
 package log
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -103,7 +104,15 @@ func (l *Log) swapIn(names []string, lowest int64) error {
 	if err := l.syncDir(); err != nil {
 		return err
 	}
-	for _, name := range swaps {
+	// From the lowest offset up, each gone for good before the next: what is still .swap then lies above all that is live,
+	// and completing it once more takes nothing away that was completed before.
+	slices.SortStableFunc(swaps, func(a, b string) int { return cmp.Compare(fileOffset(a), fileOffset(b)) })
+	for i, name := range swaps {
+		if i > 0 && fileOffset(name) != fileOffset(swaps[i-1]) {
+			if err := l.syncDir(); err != nil {
+				return err
+			}
+		}
 		live := strings.TrimSuffix(name, ".swap")
 		if err := l.fs.Rename(l.path(name), l.path(live)); err != nil {
 			return err

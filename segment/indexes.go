@@ -192,6 +192,9 @@ func (s *Segment) rebuildIndexes(writable bool) (*indexes, error) {
 			return nil, err
 		}
 		err = w.inOrder(&o, hd, b.pos, true)
+		if err == nil && hd.last-s.base > maxRelative && !s.o.ReadOnly {
+			return nil, &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: hd.last}
+		}
 		if _, bad := errors.AsType[*badBatch](err); bad || hd.last-s.base > maxRelative {
 			break
 		}
