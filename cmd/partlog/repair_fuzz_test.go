@@ -19,6 +19,7 @@ func FuzzRepair(f *testing.F) {
 	trees := make([]map[string][]byte, len(cases))
 	names := make([][]string, len(cases))
 	whole := make([]map[string]bool, len(cases))
+	ends := make([]int64, len(cases))
 	for i, name := range cases {
 		root := f.TempDir()
 		if err := golden.Into(root, name); err != nil {
@@ -42,6 +43,7 @@ func FuzzRepair(f *testing.F) {
 		whole[i] = map[string]bool{}
 		for _, r := range recordsOn(f, sound, log.TopicPartition{Topic: name}) {
 			whole[i][r] = true
+			ends[i] = offsetIn(r) + 1
 		}
 		for j := range names[i] {
 			f.Add(byte(i), byte(j), uint16(0), byte(0), []byte{})
@@ -88,9 +90,20 @@ func FuzzRepair(f *testing.F) {
 			t.Fatalf("%s: %v", target, err)
 		}
 		for _, r := range recordsOn(t, mem, tp) {
-			if !whole[i][r] && !strings.HasSuffix(target, "log-start-offset-checkpoint") && mode%4 == 1 && len(data) < 5 {
+			// The offset of the last batch is under no checksum, and nothing behind it tells that it grew.
+			if !whole[i][r] && offsetIn(r) < ends[i] && !strings.HasSuffix(target, "log-start-offset-checkpoint") && mode%4 == 1 && len(data) < 5 {
 				t.Fatalf("%s: a record that was not there: %s", target, r)
 			}
 		}
 	})
+}
+
+// offsetIn is the offset of a record as recordsOn writes it.
+func offsetIn(line string) int64 {
+	digits, _, _ := strings.Cut(line, " ")
+	offset, err := offsetArg(digits)
+	if err != nil {
+		panic(line)
+	}
+	return offset
 }

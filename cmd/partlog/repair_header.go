@@ -60,8 +60,80 @@ func (p *partitionRepair) mendHeaders(plans []*segmentPlan) error {
 			}
 		}
 	}
+	if err := m.splitLast(); err != nil {
+		return err
+	}
 	setAfter(plans)
 	return nil
+}
+
+// splitLast looks at the very last batch of the log, which nothing behind it can contradict: where it leaves a gap and
+// reaches beyond the end that the root remembers, but would end there without the gap, its offset is mended too.
+func (m *headerMender) splitLast() error {
+	i := len(m.plans) - 1
+	if i < 0 || m.end <= 0 {
+		return nil
+	}
+	s := m.plans[i]
+	j := len(s.extents) - 1
+	if j < 0 || !s.keep[j] || s.extents[j].Next <= m.end {
+		return nil
+	}
+	run, err := m.batches(s, j)
+	if err != nil || len(run) == 0 {
+		return err
+	}
+	last, from := run[len(run)-1], m.room(i, j).from
+	if len(run) > 1 {
+		from = run[len(run)-2].Next
+	}
+	if last.First <= from || from+last.Next-last.First != m.end {
+		return nil
+	}
+	if len(run) > 1 {
+		before := &s.extents[j]
+		before.Bytes -= last.Bytes
+		before.Batches--
+		before.Next = from
+		s.extents = append(s.extents, last)
+		s.keep = append(s.keep, false)
+		j++
+	}
+	s.keep[j] = false
+	if err := m.look(i, j); err != nil {
+		return err
+	}
+	s.keep[j] = true // as it is, if it could not be mended after all
+	return nil
+}
+
+// batches are the last two batches of a kept run, one if it has no more.
+func (m *headerMender) batches(s *segmentPlan, j int) (last []log.Extent, err error) {
+	f, err := m.fs.OpenFile(s.file, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	e := s.extents[j]
+	for pos := e.Position; pos < e.Position+e.Bytes; {
+		var head [record.HeaderSize]byte
+		n, err := f.ReadAt(head[:min(int64(len(head)), e.Position+e.Bytes-pos)], pos)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		size, magic, err := record.Peek(head[:n])
+		if err != nil || magic != 2 || n < len(head) {
+			return nil, nil // older formats cover their offset no better, but count otherwise
+		}
+		base := int64(binary.BigEndian.Uint64(head[:]))
+		one := log.Extent{Position: pos, Bytes: int64(size), Batches: 1, First: base, Next: base + int64(int32(binary.BigEndian.Uint32(head[23:]))) + 1, Epoch: int32(binary.BigEndian.Uint32(head[12:]))}
+		if len(last) > 1 {
+			last = last[1:]
+		}
+		last = append(last, one)
+		pos += int64(size)
+	}
+	return last, m.ctx.Err()
 }
 
 // room is the place of a batch between those that are kept.
@@ -90,7 +162,7 @@ func (m *headerMender) room(i, j int) room {
 			}
 		}
 	}
-	if m.end > r.from {
+	if m.end > r.from { // nothing that is kept follows
 		r.to = m.end
 	}
 	return r

@@ -79,7 +79,8 @@ func choose(plans []*segmentPlan) {
 				c.best, c.from = all[j].best+c.Batches, j
 			}
 		}
-		if last < 0 || c.best > all[last].best {
+		// Of two as good the one that ends sooner: a jump ahead is rather an offset that was damaged.
+		if last < 0 || c.best > all[last].best || c.best == all[last].best && c.Next < all[last].Next {
 			last = i
 		}
 	}
