@@ -33,6 +33,9 @@ func FuzzDump(f *testing.F) {
 			}
 		}
 	}
+	for i := range names {
+		f.Add(byte(i), []byte("0")) // less than one entry
+	}
 	f.Fuzz(func(t *testing.T, which byte, b []byte) {
 		dir := t.TempDir()
 		if err := golden.Into(dir, "idempotent"); err != nil {

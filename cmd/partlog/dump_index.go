@@ -69,8 +69,10 @@ func (d *dumper) index(base int64) (err error) {
 		return nil
 	}
 	if d.o.sanityOnly {
-		if last, _ := entry(max(entries-1, 0)); entries > 0 && last < base {
-			return unreadablef(int64(entries-1)*index.EntrySize, "the last entry, for offset %d, is below the base %d: a broker takes the index for corrupt", last, base)
+		if entries > 0 {
+			if last, _ := entry(entries - 1); last < base {
+				return unreadablef(int64(entries-1)*index.EntrySize, "the last entry, for offset %d, is below the base %d: a broker takes the index for corrupt", last, base)
+			}
 		}
 		d.line("%s passed sanity check.", d.path)
 		return nil
