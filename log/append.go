@@ -32,22 +32,30 @@ type AppendOptions struct {
 	Durability Durability
 }
 
-// Appended says where an append landed.
+// Appended says where an append landed. Beside an error that means "not in the log" all its fields are -1.
 type Appended struct {
 	Base, Last int64 // offsets of the first and last record; Last = Base-1 if there was nothing to append
 	AppendTime int64 // Unix ms if the log stamps LogAppendTime, else -1
 	LogStart   int64
 }
 
+var notAppended = Appended{Base: -1, Last: -1, AppendTime: -1, LogStart: -1}
+
 // Append adds records as one batch and returns the offset of the first. Under the default Durable it returns once they
 // are on the device; see Config.Durability. A zero Timestamp means now, record.NoTimestamp none. No records is no
 // error: the log end comes back.
 //
-// Errors: ErrInvalidRecord, ErrInvalidTimestamp, ErrTooLarge for what the log's configuration refuses; ErrNoSpace;
-// ErrFailed; ErrClosed. All mean the records are not in the log, except *UnconfirmedError.
+// ctx is heard until the records are written: what it ends before that is not in the log, and the error is ctx's. If it
+// ends the wait for the device behind that, or if the sync fails, the error is an *UnconfirmedError: the records are in
+// the log, and base is their offset.
+//
+// Every other error means that they are not in the log, and base is -1: ErrInvalidRecord, ErrInvalidTimestamp and
+// ErrTooLarge for what the log's configuration, or a reader with the default record.Limits, refuses; ErrFull for what
+// Config.MaxBytes does; ErrNoSpace; ErrReadOnly; ErrFailed; ErrClosed; ErrTruncated if a truncation took them away again
+// before they were confirmed.
 func (l *Log) Append(ctx context.Context, recs ...record.Record) (base int64, err error) {
 	if err := l.admit(ctx); err != nil {
-		return 0, err
+		return -1, err
 	}
 	if len(recs) == 0 {
 		return l.load().LogEnd, nil
@@ -56,7 +64,7 @@ func (l *Log) Append(ctx context.Context, recs ...record.Record) (base int64, er
 	defer encoders.Put(e)
 	p, err := l.encode(e, recs)
 	if err != nil {
-		return 0, err
+		return -1, err
 	}
 	res, err := l.append(ctx, p, AppendOptions{})
 	return res.Base, err
@@ -64,25 +72,51 @@ func (l *Log) Append(ctx context.Context, recs ...record.Record) (base int64, er
 
 // AppendBatches adds encoded record batches. As Leader, raw must hold exactly one batch with base offset 0; its base
 // offset, leader epoch and, where the log's settings demand it, attributes and timestamps are rewritten IN PLACE, so
-// the caller's slice changes (unless the batch had to be recompressed). As Follower, raw holds any number of batches
-// that are stored as they are. Compressed batches are unpacked for checking, never kept.
+// the caller's slice changes (unless the batch had to be recompressed). After an error that means "not in the log" it
+// is as it was, so that the call can be repeated. As Follower, raw holds any number of batches that are stored as they
+// are. Compressed batches are unpacked for checking, never kept.
 //
 // Errors are Append's, and ErrFenced, ErrUnexpectedOffset, ErrOffsetsOutOfOrder (Follower), record.ErrCorrupt for bad
-// bytes. max.message.bytes limits leaders, not followers.
+// bytes, *ConfigError for options that are no constants. max.message.bytes limits leaders, not followers; batches that
+// no reader with the default record.Limits could read are ErrTooLarge for both.
 func (l *Log) AppendBatches(ctx context.Context, raw []byte, o AppendOptions) (Appended, error) {
 	if err := l.admit(ctx); err != nil {
-		return Appended{}, err
+		return notAppended, err
+	}
+	if err := o.validate(); err != nil {
+		return notAppended, err
 	}
 	e := l.encoder()
 	defer encoders.Put(e)
+	var head [record.HeaderSize]byte // all that is rewritten in place
+	n := copy(head[:], raw)
+	res, err := l.appendRaw(ctx, e, raw, o)
+	if err != nil && res.Base < 0 {
+		copy(raw, head[:n])
+	}
+	return res, err
+}
+
+func (l *Log) appendRaw(ctx context.Context, e *encoder, raw []byte, o AppendOptions) (Appended, error) {
 	p, err := l.check(e, raw, o)
 	switch {
 	case err != nil:
-		return Appended{}, err
+		return notAppended, err
 	case p.count == 0:
 		return l.nothing(ctx, o)
 	}
 	return l.append(ctx, p, o)
+}
+
+// validate refuses values that are no constants.
+func (o *AppendOptions) validate() error {
+	switch {
+	case o.As > Follower:
+		return &ConfigError{Field: "AppendOptions.As", Value: fmt.Sprint(uint8(o.As)), Reason: "not one of the constants"}
+	case o.Durability > Buffered:
+		return &ConfigError{Field: "AppendOptions.Durability", Value: o.Durability.String(), Reason: "not one of the constants"}
+	}
+	return nil
 }
 
 // admit refuses early what can never succeed.
@@ -96,11 +130,11 @@ func (l *Log) admit(ctx context.Context) error {
 // nothing answers a set that holds no batch to append: only the leader epoch is judged.
 func (l *Log) nothing(ctx context.Context, o AppendOptions) (Appended, error) {
 	if err := l.write.lock(ctx); err != nil {
-		return Appended{}, err
+		return notAppended, err
 	}
 	defer l.write.unlock()
 	if _, err := l.leaderEpoch(o.As, o.LeaderEpoch); err != nil {
-		return Appended{}, err
+		return notAppended, err
 	}
 	at := l.load()
 	return Appended{Base: at.LogEnd, Last: at.LogEnd - 1, AppendTime: -1, LogStart: at.LogStart}, nil
@@ -109,7 +143,7 @@ func (l *Log) nothing(ctx context.Context, o AppendOptions) (Appended, error) {
 // append writes what was prepared and waits as long as the durability asks.
 func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended, error) {
 	if err := l.syncAhead(ctx, &p); err != nil {
-		return Appended{}, err
+		return notAppended, err
 	}
 	res, cuts, err := l.write1(ctx, &p, o)
 	if err != nil {
@@ -122,7 +156,7 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 	if durability != Buffered {
 		switch err := l.commit(ctx, res.Last+1, cuts); {
 		case err == ErrTruncated:
-			return Appended{}, fmt.Errorf("append to %s: %w", l.name, err) // somebody cut it off before it was confirmed
+			return notAppended, fmt.Errorf("append to %s: %w", l.name, err) // somebody cut it off before it was confirmed
 		case err != nil:
 			return res, &UnconfirmedError{Base: res.Base, Last: res.Last, Err: err}
 		}
@@ -134,51 +168,51 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 // write1 places the batches at the log end and publishes them. cuts is the count of truncations they were written under.
 func (l *Log) write1(ctx context.Context, p *prepared, o AppendOptions) (res Appended, cuts uint64, err error) {
 	if err := l.write.lock(ctx); err != nil {
-		return Appended{}, 0, err
+		return notAppended, 0, err
 	}
 	defer l.write.unlock()
 	if err := l.ended(); err != nil {
-		return Appended{}, 0, err
+		return notAppended, 0, err
 	}
 	at := l.load()
 	if o.ExpectedOffset != nil && *o.ExpectedOffset != at.LogEnd {
-		return Appended{}, 0, fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, at.LogEnd)
+		return notAppended, 0, fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, at.LogEnd)
 	}
 	if p.role == Follower && p.first < at.LogEnd {
-		return Appended{}, 0, fmt.Errorf("%w: batches start at %d, the log ends at %d", ErrUnexpectedOffset, p.first, at.LogEnd)
+		return notAppended, 0, fmt.Errorf("%w: batches start at %d, the log ends at %d", ErrUnexpectedOffset, p.first, at.LogEnd)
 	}
 	if int64(len(p.raw)) > l.cfg.SegmentBytes {
-		return Appended{}, 0, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), l.cfg.SegmentBytes)
+		return notAppended, 0, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), l.cfg.SegmentBytes)
 	}
 	epoch, err := l.leaderEpoch(p.role, o.LeaderEpoch)
 	if err != nil {
-		return Appended{}, 0, err
+		return notAppended, 0, err
 	}
 	if p.role == Leader {
 		p.first, p.last = at.LogEnd, at.LogEnd+p.count-1
 	}
 	if p.last < p.first || p.last == math.MaxInt64 {
-		return Appended{}, 0, fmt.Errorf("%w: no offsets are left behind %d", ErrInvalidRecord, at.LogEnd)
+		return notAppended, 0, fmt.Errorf("%w: no offsets are left behind %d", ErrInvalidRecord, at.LogEnd)
 	}
 	if p.last-p.first > math.MaxInt32 {
-		return Appended{}, 0, fmt.Errorf("%w: offsets %d to %d do not fit into one segment", ErrTooLarge, p.first, p.last)
+		return notAppended, 0, fmt.Errorf("%w: offsets %d to %d do not fit into one segment", ErrTooLarge, p.first, p.last)
 	}
 	if err := l.makeRoom(ctx, int64(len(p.raw))); err != nil {
-		return Appended{}, 0, err
+		return notAppended, 0, err
 	}
 	if err := l.rollIfNeeded(ctx, p); err != nil {
-		return Appended{}, 0, err
+		return notAppended, 0, err
 	}
 	if p.role == Leader {
 		p.valid.Place(p.first, epoch)
 	}
 	before, err := l.assignEpochs(p, epoch)
 	if err != nil {
-		return Appended{}, 0, errors.Join(err, l.unroll())
+		return notAppended, 0, errors.Join(err, l.unroll())
 	}
 	if _, err := l.list.Load().active().Append(p.raw); err != nil {
 		l.restoreEpochs(before)
-		return Appended{}, 0, errors.Join(l.refused(err), l.unroll())
+		return notAppended, 0, errors.Join(l.refused(err), l.unroll())
 	}
 	l.stats.appends.Add(1)
 	l.stats.bytes.Add(int64(len(p.raw)))

@@ -129,7 +129,11 @@ func (c *cursor) segment(ctx context.Context, limit int64, yield func(record.Bat
 	}
 	c.v.pinned.Add(1)
 	defer c.v.pinned.Add(-1)
+	end := segs.endOf(i)
 	for b, err := range segs[i].BatchesFrom(c.next) {
+		if err == nil && b.LastOffset() >= end {
+			err = overrun(segs[i], b.BaseOffset(), b.LastOffset(), end)
+		}
 		switch {
 		case errors.Is(err, segment.ErrNotFound):
 			return c.gap(limit, list, i)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/partlog/partlog/record"
@@ -191,7 +192,7 @@ func name[T ~uint8](v T, names ...string) string {
 // ConfigError names a setting that cannot be used.
 type ConfigError struct {
 	Key    string // Kafka's key; "" for a field Kafka does not have
-	Field  string // the field of Config, "Compaction.MinLag"; "" for a key that is unknown
+	Field  string // the field of Config, "Compaction.MinLag", or of other options, "FetchOptions.MaxBytes"; "" for a key that is unknown
 	Value  string // as given
 	Reason string
 }
@@ -199,6 +200,8 @@ type ConfigError struct {
 func (e *ConfigError) Error() string {
 	what := e.Key
 	switch {
+	case e.Key == "" && strings.Contains(e.Field, "Options."):
+		what = e.Field
 	case e.Key == "":
 		what = "Config." + e.Field
 	case e.Field != "":

@@ -19,12 +19,35 @@ type FetchOptions struct {
 	Isolation Isolation
 	// MaxBytes bounds the answer, except that the first batch always comes whole. 0: 1 MiB.
 	MaxBytes int64
+	// WholeBatches ends the answer behind its last whole batch, for who sends Len ahead of the bytes to a peer that wants
+	// no piece of a batch. Otherwise MaxBytes may cut the last one in two, as in a broker's answer.
+	WholeBatches bool
 	// MinBytes > 0 waits until that much is there, at most MaxWait; 0 answers at once.
 	MinBytes int64
 	MaxWait  time.Duration
 	// LastFetchedEpoch is the leader epoch of the record before offset in the reader's own copy. Given, a reader that
 	// has diverged gets Diverging instead of data (KIP-320, KIP-595).
 	LastFetchedEpoch *int32
+	// Limits of unpacking, for Fetched.Records; the zero value is the Reader's, or the defaults.
+	Limits record.Limits
+}
+
+// validate refuses what has no meaning.
+func (o *FetchOptions) validate() error {
+	bad := func(field string, value any, reason string) error {
+		return &ConfigError{Field: "FetchOptions." + field, Value: fmt.Sprint(value), Reason: reason}
+	}
+	switch {
+	case o.Isolation > LogEnd:
+		return bad("Isolation", o.Isolation, "not one of the constants")
+	case o.MaxBytes < 0:
+		return bad("MaxBytes", o.MaxBytes, "negative")
+	case o.MinBytes < 0:
+		return bad("MinBytes", o.MinBytes, "negative")
+	case o.MaxWait < 0:
+		return bad("MaxWait", o.MaxWait, "negative")
+	}
+	return nil
 }
 
 const defaultFetchBytes = 1 << 20
@@ -70,7 +93,10 @@ type fetch struct {
 }
 
 func (f *fetch) run(ctx context.Context) (*Fetched, error) {
-	if f.o.MaxBytes <= 0 {
+	if err := f.o.validate(); err != nil {
+		return nil, err
+	}
+	if f.o.MaxBytes == 0 {
 		f.o.MaxBytes = defaultFetchBytes
 	}
 	if f.o.MinBytes <= 0 || f.o.MaxWait <= 0 {
@@ -120,7 +146,7 @@ func (f *fetch) now(ctx context.Context) (*Fetched, error) {
 			return nil, err
 		}
 		at, cuts := f.v.loadCuts()
-		got := &Fetched{v: f.v, from: f.offset, offsets: at}
+		got := &Fetched{v: f.v, from: f.offset, offsets: at, limits: f.o.Limits}
 		if f.diverging != nil {
 			if end, err := f.diverging(at); end != nil || err != nil {
 				got.diverging = end
@@ -135,7 +161,7 @@ func (f *fetch) now(ctx context.Context) (*Fetched, error) {
 			return got, nil
 		}
 		list := f.v.list.Load()
-		err := got.resolve(*list, f.offset, bound, f.o.MaxBytes)
+		err := got.resolve(*list, f.offset, bound, f.o)
 		moved, err := f.v.settled(list, cuts, err, &f.stale)
 		if err == nil && !moved {
 			return got, nil
@@ -177,18 +203,33 @@ func (v *view) settled(list *segments, cuts uint64, err error, stale *int) (move
 }
 
 // resolve finds the region that starts with the batch holding offset, or with the next one if a gap is there.
-func (f *Fetched) resolve(segs segments, offset, bound, maxBytes int64) error {
+func (f *Fetched) resolve(segs segments, offset, bound int64, o FetchOptions) error {
 	for i := max(0, segs.floor(offset)); i < len(segs) && segs[i].Base() < bound; i++ {
-		region, err := segs[i].Region(max(offset, segs[i].Base()), maxBytes, bound, true)
+		region, err := segs[i].Region(max(offset, segs[i].Base()), o.MaxBytes, bound, true)
 		if errors.Is(err, segment.ErrNotFound) {
 			continue
 		}
+		if err == nil {
+			err = f.fits(segs, i, &region, o.WholeBatches)
+		}
 		if err != nil {
-			return err
+			return errors.Join(err, region.Close())
 		}
 		f.region, f.open, f.last = region, true, i+1 < len(segs) && segs[i+1].Base() <= bound
 		f.v.pinned.Add(1)
 		return nil
+	}
+	return nil
+}
+
+// fits checks that the region begins with a batch of segment i, and trims it if asked.
+func (f *Fetched) fits(segs segments, i int, region *segment.Region, whole bool) error {
+	f.seg, f.end = segs[i], segs.endOf(i)
+	if first := region.First(); first.LastOffset >= f.end {
+		return overrun(segs[i], first.Base, first.LastOffset, f.end)
+	}
+	if whole {
+		return region.Trim()
 	}
 	return nil
 }
@@ -202,7 +243,11 @@ type Fetched struct {
 	offsets   Offsets
 	diverging *EpochEnd
 	region    segment.Region
+	seg       *segment.Segment
+	end       int64 // all offsets of the segment are below
+	limits    record.Limits
 	open      bool
+	closed    bool
 	last      bool // the bound is in a later segment: this region will never be longer
 }
 
@@ -226,19 +271,26 @@ func (f *Fetched) Diverging() (EpochEnd, bool) {
 }
 
 // WriteTo sends the region's bytes, by sendfile where writer and file system allow. It may start below the offset
-// asked for and, when MaxBytes cut it, end inside a batch, as a broker's answer does. ErrTruncated: the log was truncated
+// asked for and, when MaxBytes cut it, end inside a batch, as a broker's answer does, unless WholeBatches was asked for.
+// ErrClosed after Close. ErrTruncated: the log was truncated
 // in this segment since the fetch; what was sent before may be of either history, so fetch again.
 func (f *Fetched) WriteTo(w io.Writer) (int64, error) {
-	if !f.open {
+	switch {
+	case f.closed:
+		return 0, ErrClosed
+	case !f.open:
 		return 0, nil
 	}
 	n, err := f.region.WriteTo(w)
 	return n, f.explain(err)
 }
 
-// ReadAt reads the region's bytes; offset 0 is its first. io.EOF at its end and after Close; ErrTruncated as WriteTo.
+// ReadAt reads the region's bytes; offset 0 is its first. io.EOF at its end, ErrClosed after Close; ErrTruncated as WriteTo.
 func (f *Fetched) ReadAt(p []byte, off int64) (int, error) {
-	if !f.open {
+	switch {
+	case f.closed:
+		return 0, ErrClosed
+	case !f.open:
 		return 0, io.EOF
 	}
 	n, err := f.region.ReadAt(p, off)
@@ -260,6 +312,7 @@ func (f *Fetched) explain(err error) error {
 
 // Close gives the segment back. It may be called more than once.
 func (f *Fetched) Close() error {
+	f.closed = true
 	if !f.open {
 		return nil
 	}
@@ -269,13 +322,20 @@ func (f *Fetched) Close() error {
 }
 
 // Batches yields the whole batches of the region, CRC checked. Views, valid until the next step. The error, if any, comes
-// once and last: a *CorruptError, or ErrTruncated as WriteTo.
+// once and last: a *CorruptError, ErrTruncated as WriteTo, or ErrClosed after Close.
 func (f *Fetched) Batches() iter.Seq2[record.Batch, error] {
 	return func(yield func(record.Batch, error) bool) {
+		if f.closed {
+			yield(record.Batch{}, ErrClosed)
+			return
+		}
 		if !f.open {
 			return
 		}
 		for b, err := range f.region.Batches() {
+			if err == nil && b.LastOffset() >= f.end {
+				err = overrun(f.seg, b.BaseOffset(), b.LastOffset(), f.end)
+			}
 			if err != nil {
 				yield(record.Batch{}, f.explain(err))
 				return
@@ -291,8 +351,8 @@ func (f *Fetched) Batches() iter.Seq2[record.Batch, error] {
 // step. Errors as Batches, and ErrClosed if the log is closed while it runs.
 func (f *Fetched) Records() iter.Seq2[record.Record, error] {
 	return func(yield func(record.Record, error) bool) {
-		dec := decoders.Get().(*record.Decoder)
-		defer decoders.Put(dec)
+		dec := f.v.lend(f.limits)
+		defer f.v.giveBack(dec, f.limits)
 		for b, err := range f.Batches() {
 			if err != nil {
 				yield(record.Record{}, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,7 +234,58 @@ func TestATruncationUnderAFetchedIsSaid(t *testing.T) {
 	_, err = f.WriteTo(io.Discard)
 	require.ErrorIs(t, err, ErrTruncated)
 	require.NoError(t, f.Close())
-	n, err := f.WriteTo(io.Discard)
-	require.NoError(t, err)
-	require.Zero(t, n)
+	_, err = f.WriteTo(io.Discard)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = f.ReadAt(make([]byte, 10), 0)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = offsetsOf(f.Records())
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+// WholeBatches ends where a batch does, wherever MaxBytes falls and however sparse the index is.
+func TestAFetchOfWholeBatchesHoldsNoPieceOfOne(t *testing.T) {
+	for _, interval := range []int64{EveryBatch, 500, 1 << 20} {
+		b := newBed(t, Config{IndexIntervalBytes: interval})
+		for i := range 30 {
+			b.add(strings.Repeat("x", 10+7*i), "y")
+		}
+		f, err := b.Fetch(ctx, 0, FetchOptions{})
+		require.NoError(t, err)
+		all := f.Len()
+		require.NoError(t, f.Close())
+		ends := []int64{}
+		at := int64(0)
+		for batch, err := range b.Batches(ctx, 0) {
+			require.NoError(t, err)
+			at += int64(batch.Size())
+			ends = append(ends, at)
+		}
+		for most := int64(1); most <= all+10; most += 3 {
+			want := ends[0]
+			for _, end := range ends {
+				if end <= most {
+					want = end
+				}
+			}
+			f, err := b.Fetch(ctx, 0, FetchOptions{MaxBytes: most, WholeBatches: true})
+			require.NoError(t, err)
+			require.Equal(t, want, f.Len(), "%d bytes, index interval %d", most, interval)
+			require.NoError(t, f.Close())
+		}
+	}
+}
+
+func TestFetchOptionsWithoutMeaningAreRefused(t *testing.T) {
+	b := newBed(t, Config{})
+	b.add("a")
+	for field, o := range map[string]FetchOptions{
+		"FetchOptions.Isolation": {Isolation: 9}, "FetchOptions.MaxBytes": {MaxBytes: -1},
+		"FetchOptions.MinBytes": {MinBytes: -1}, "FetchOptions.MaxWait": {MinBytes: 1, MaxWait: -1},
+	} {
+		_, err := b.Fetch(ctx, 0, o)
+		c := (*ConfigError)(nil)
+		require.ErrorAs(t, err, &c)
+		require.Equal(t, field, c.Field)
+		require.NotContains(t, err.Error(), "Config.")
+	}
 }

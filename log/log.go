@@ -49,6 +49,8 @@ type view struct {
 	followers atomic.Int64 // readers that wait for more
 	pinned    atomic.Int64 // segments held by iterators in a step and by Fetched
 
+	limits record.Limits // of unpacking, for readers that do not say; zero: the defaults
+
 	// refresh looks whether another process wrote more; nil where the writer is this Log. With doubt it looks closely:
 	// something was read that what is known does not explain.
 	refresh func(doubt bool) error
@@ -56,6 +58,24 @@ type view struct {
 
 // decoders serve the iterators.
 var decoders = sync.Pool{New: func() any { return record.NewDecoder(record.Limits{}) }}
+
+// lend gives a decoder with limits, or with the view's if those are zero; only one with the default limits is pooled.
+func (v *view) lend(limits record.Limits) *record.Decoder {
+	if limits == (record.Limits{}) {
+		limits = v.limits
+	}
+	if limits == (record.Limits{}) {
+		return decoders.Get().(*record.Decoder)
+	}
+	return record.NewDecoder(limits)
+}
+
+// giveBack takes a decoder back; limits are those it was asked for with.
+func (v *view) giveBack(d *record.Decoder, limits record.Limits) {
+	if limits == (record.Limits{}) && v.limits == (record.Limits{}) {
+		decoders.Put(d)
+	}
+}
 
 // await blocks until done says so for some reading of the marks.
 func (v *view) await(ctx context.Context, done func(Offsets) bool) error {

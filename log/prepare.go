@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/partlog/partlog/record"
@@ -38,8 +39,11 @@ func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
 		if err := e.builder.AddRef(r, timestamp); err != nil {
 			return p, refusedRecord(err)
 		}
+		if len(r.Headers) > record.DefaultMaxHeaders {
+			return p, fmt.Errorf("%w: record %d has %d headers, readers take %d", ErrTooLarge, i, len(r.Headers), record.DefaultMaxHeaders)
+		}
 		if e.builder.Len() > most {
-			return p, fmt.Errorf("%w: %d records take more than %d bytes", ErrTooLarge, len(recs), most)
+			return p, l.tooLarge(e.builder.Len(), i+1 < len(recs))
 		}
 	}
 	batch, err := e.builder.Finish()
@@ -58,12 +62,24 @@ func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
 	return p, nil
 }
 
-// maxUnpacked bounds what Append buffers before compression may make it fit.
+// maxUnpacked bounds what Append buffers before compression may make it fit: what readers unpack.
 func (l *Log) maxUnpacked() int {
 	if l.codec.codec == record.None {
 		return l.cfg.MaxMessageBytes
 	}
-	return max(l.cfg.MaxMessageBytes, 64<<20)
+	return record.DefaultMaxDecompressedBytes + record.HeaderSize
+}
+
+// tooLarge is the error for a batch of size bytes before compression. more says that not all records are in it yet.
+func (l *Log) tooLarge(size int, more bool) error {
+	what := fmt.Sprintf("a batch of %d bytes", size)
+	if more {
+		what = fmt.Sprintf("a batch of more than %d bytes", size)
+	}
+	if l.codec.codec == record.None {
+		return fmt.Errorf("%w: %s, max.message.bytes is %d", ErrTooLarge, what, l.cfg.MaxMessageBytes)
+	}
+	return fmt.Errorf("%w: %s before compression, readers unpack %d", ErrTooLarge, what, record.DefaultMaxDecompressedBytes)
 }
 
 // checkRecord applies the record rules of a leader that Decoder.Validate applies to encoded batches.
@@ -78,8 +94,13 @@ func (l *Log) checkRecord(r *record.Record, timestamp int64, i int, now int64) e
 		return nil
 	}
 	before, after := boundMillis(l.cfg.TimestampBefore), boundMillis(l.cfg.TimestampAfter)
-	if before >= 0 && now-timestamp > before || after >= 0 && timestamp-now > after {
-		return fmt.Errorf("%w: record %d has timestamp %d, the clock says %d", ErrInvalidTimestamp, i, timestamp, now)
+	if before >= 0 && now-timestamp > before {
+		return fmt.Errorf("%w: record %d: the timestamp %d is %d ms before the clock, message.timestamp.before.max.ms is %d",
+			ErrInvalidTimestamp, i, timestamp, now-timestamp, before)
+	}
+	if after >= 0 && timestamp-now > after {
+		return fmt.Errorf("%w: record %d: the timestamp %d is %d ms ahead of the clock, message.timestamp.after.max.ms is %d",
+			ErrInvalidTimestamp, i, timestamp, timestamp-now, after)
 	}
 	return nil
 }
@@ -98,7 +119,7 @@ func boundMillis(d time.Duration) int64 {
 // check judges encoded batches by their role. What holds no whole batch has count 0.
 func (l *Log) check(e *encoder, raw []byte, o AppendOptions) (prepared, error) {
 	if o.As == Follower {
-		return l.checkFollower(raw, o.LeaderEpoch)
+		return l.checkFollower(e.dec, raw, o.LeaderEpoch)
 	}
 	return l.checkLeader(e, raw)
 }
@@ -131,13 +152,16 @@ func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
 	if err != nil {
 		return p, refusedRecord(err)
 	}
+	if set.Codec == record.None && valid.Batch.Codec() != record.None && set.ValidBytes > record.DefaultMaxDecompressedBytes+record.HeaderSize {
+		return p, fmt.Errorf("%w: a batch of %d bytes before compression, readers unpack %d", ErrTooLarge, set.ValidBytes, record.DefaultMaxDecompressedBytes)
+	}
 	p.valid, p.raw, p.count = valid, valid.Batch.Bytes(), int64(valid.Count)
 	p.maxTime, p.appendTime = valid.MaxTimestamp, valid.AppendTime
 	return p, nil
 }
 
 // checkFollower checks batches that keep their offsets. A set that is left with nothing has count 0.
-func (l *Log) checkFollower(raw []byte, newest *int32) (prepared, error) {
+func (l *Log) checkFollower(dec *record.Decoder, raw []byte, newest *int32) (prepared, error) {
 	p := prepared{role: Follower, appendTime: -1}
 	o := record.CheckOptions{Origin: record.Replication, LeaderEpoch: math.MaxInt32}
 	if newest != nil {
@@ -154,6 +178,16 @@ func (l *Log) checkFollower(raw []byte, newest *int32) (prepared, error) {
 		return p, fmt.Errorf("%w: the batches of one append must ascend", ErrOffsetsOutOfOrder)
 	}
 	p.raw, p.count, p.maxTime = raw[:set.ValidBytes], int64(set.Batches), set.MaxTimestamp
+	for rest := p.raw; len(rest) > 0; {
+		b, next, err := record.Next(rest)
+		if err == nil {
+			err = dec.Fits(b)
+		}
+		if err != nil {
+			return p, refusedRecord(err)
+		}
+		rest = next
+	}
 	p.first, p.last = set.FirstOffset, set.LastOffset
 	if p.first < 0 { // a legacy wrapper's first offset is inside it
 		p.legacy, p.first = true, set.LastOffsetOfFirst
@@ -168,13 +202,37 @@ func (l *Log) checkFollower(raw []byte, newest *int32) (prepared, error) {
 func refusedRecord(err error) error {
 	switch {
 	case errors.Is(err, record.ErrTooLarge):
-		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+		return &refusal{ErrTooLarge, err}
 	case errors.Is(err, record.ErrInvalidTimestamp):
-		return fmt.Errorf("%w: %w", ErrInvalidTimestamp, err)
+		return &refusal{ErrInvalidTimestamp, err}
 	case errors.Is(err, record.ErrOffsetsOutOfOrder):
-		return fmt.Errorf("%w: %w", ErrOffsetsOutOfOrder, err)
+		return &refusal{ErrOffsetsOutOfOrder, err}
 	case errors.Is(err, record.ErrCorrupt), errors.Is(err, record.ErrInvalidRecord), errors.Is(err, record.ErrCodec), errors.Is(err, record.ErrIncomplete):
-		return fmt.Errorf("%w: %w", ErrInvalidRecord, err)
+		return &refusal{ErrInvalidRecord, err}
 	}
 	return err
 }
+
+// refusal is an error of this package with its cause in package record.
+type refusal struct{ kind, cause error }
+
+// Error says each thing once: the cause begins with the words of the kind.
+func (e *refusal) Error() string {
+	text := strings.TrimPrefix(e.cause.Error(), "record: ")
+	for _, kind := range [...]error{record.ErrTooLarge, record.ErrInvalidRecord, record.ErrInvalidTimestamp, record.ErrOffsetsOutOfOrder} {
+		same := strings.TrimPrefix(kind.Error(), "record: ")
+		rest, ok := strings.CutPrefix(text, same)
+		switch {
+		case !ok:
+		case rest == "":
+			return e.kind.Error()
+		case strings.HasPrefix(rest, ": "):
+			text = rest[2:]
+		case strings.HasPrefix(rest, " "): // "invalid record 3: ..."
+			text = "record" + rest
+		}
+	}
+	return e.kind.Error() + ": " + text
+}
+
+func (e *refusal) Unwrap() []error { return []error{e.kind, e.cause} }

@@ -21,6 +21,9 @@ type ReaderOptions struct {
 	FS   vfs.FS        // the log root that holds the partition folder; nil: the operating system's
 	Stop func() int64  // upper bound of what is shown, published by the writer; nil: the last valid batch. It must not call the Reader
 	Map  index.MapMode // index.Never: read indexes without mapping them
+	// Limits of unpacking, unless a read says otherwise (WithLimits, FetchOptions.Limits): a batch that needs more is
+	// ErrTooLarge. The zero value is record's defaults, which appends keep to.
+	Limits record.Limits
 }
 
 // Reader reads one partition folder without a lock and without writing a byte, also beside a live writer or a live
@@ -69,7 +72,8 @@ func OpenReader(partitionDir string, o ReaderOptions) (*Reader, error) {
 		r.owned, _ = o.FS.(io.Closer)
 	}
 	r.fs, r.name = o.FS, filepath.ToSlash(name)
-	r.opts = segment.Options{FS: o.FS, ReadOnly: true, Map: o.Map}
+	r.opts = segment.Options{FS: o.FS, ReadOnly: true, Map: o.Map, Limits: o.Limits}
+	r.limits = o.Limits
 	r.view.refresh = r.look
 	if err := r.open(partitionDir); err != nil {
 		return nil, errors.Join(err, r.letGo())

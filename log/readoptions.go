@@ -1,6 +1,10 @@
 package log
 
-import "math"
+import (
+	"math"
+
+	"github.com/partlog/partlog/record"
+)
 
 // Isolation says how far a reader sees.
 type Isolation uint8
@@ -26,6 +30,7 @@ type readOptions struct {
 	isolation Isolation
 	end       int64 // exclusive
 	reset     Reset
+	limits    record.Limits // zero: the view's
 }
 
 type readOption func(*readOptions)
@@ -42,6 +47,11 @@ func WithMaxOffset(end int64) ReadOption { return readOption(func(o *readOptions
 
 // WithReset sets what happens when the offset is gone; the default is FailIfGone.
 func WithReset(r Reset) ReadOption { return readOption(func(o *readOptions) { o.reset = r }) }
+
+// WithLimits sets what one batch may cost to unpack, for Records and Follow; batches that need more end the iteration with
+// ErrTooLarge. Appends refuse what the default limits would not read, so only logs written elsewhere need others. Encoded
+// batches of any size are read.
+func WithLimits(l record.Limits) ReadOption { return readOption(func(o *readOptions) { o.limits = l }) }
 
 func collect(options []ReadOption) readOptions {
 	o := readOptions{end: math.MaxInt64}

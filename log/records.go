@@ -2,6 +2,8 @@ package log
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 
 	"github.com/partlog/partlog/record"
@@ -14,7 +16,8 @@ import (
 //
 // Nothing is locked while the loop's body runs: it may append, truncate or close. The error, if any, comes once and
 // last: *OffsetRangeError (the offset is not in the log, or no longer: truncated or deleted meanwhile), ErrClosed, ctx's,
-// or a *CorruptError, before which every good record has been yielded. Ranging again starts again.
+// ErrTooLarge for a batch that unpacks to more than WithLimits allows, or a *CorruptError, before which every good record
+// has been yielded. Ranging again starts again.
 func (l *Log) Records(ctx context.Context, offset int64, options ...ReadOption) iter.Seq2[record.Record, error] {
 	return l.records(ctx, offset, collect(options), false)
 }
@@ -28,8 +31,8 @@ func (l *Log) Follow(ctx context.Context, offset int64, options ...ReadOption) i
 
 func (v *view) records(ctx context.Context, offset int64, o readOptions, follow bool) iter.Seq2[record.Record, error] {
 	return func(yield func(record.Record, error) bool) {
-		dec := decoders.Get().(*record.Decoder)
-		defer decoders.Put(dec)
+		dec := v.lend(o.limits)
+		defer v.giveBack(dec, o.limits)
 		c := cursor{v: v, o: o, next: offset, follow: follow, split: true}
 		c.run(ctx, func(b record.Batch, from int64, err error) bool {
 			switch {
@@ -65,8 +68,12 @@ func (v *view) unpack(b record.Batch, dec *record.Decoder, from, end int64, yiel
 	return true
 }
 
-// undecodable names the batch whose CRC is right and whose records are not.
+// undecodable names the batch whose CRC is right and whose records are not. One that is beyond the reader's limits is not
+// damaged.
 func (v *view) undecodable(b record.Batch, err error) error {
+	if errors.Is(err, record.ErrTooLarge) {
+		return fmt.Errorf("%s, batch of offsets %d to %d: %w; WithLimits allows more", v.name, b.BaseOffset(), b.LastOffset(), refusedRecord(err))
+	}
 	segs := *v.list.Load()
 	at := &CorruptError{File: v.name, Position: -1, Offset: b.BaseOffset(), Intact: [2]int64{b.BaseOffset(), b.LastOffset() + 1}, Err: err}
 	if i := segs.floor(b.LastOffset()); i >= 0 {

@@ -2,6 +2,8 @@ package log
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"sort"
 
 	"github.com/partlog/partlog/segment"
@@ -33,6 +35,25 @@ func (s segments) bytes() (n int64) {
 }
 
 func (s segments) first() *segment.Segment { return s[0] }
+
+// endOf is the offset below which all batches of segment i lie: the next one's base. The last one knows its end itself.
+func (s segments) endOf(i int) int64 {
+	if i+1 < len(s) {
+		return s[i+1].Base()
+	}
+	return math.MaxInt64
+}
+
+// overrun is the damage of a batch that reaches into the next segment, which begins at end: its base offset, which no
+// checksum covers, is wrong.
+func overrun(seg *segment.Segment, first, last, end int64) error {
+	bad := &segment.CorruptError{File: seg.File(), Position: -1, Offset: -1,
+		Reason: fmt.Sprintf("a batch of offsets %d to %d, but the next segment begins at %d: its base offset is damaged", first, last, end)}
+	if p, err := seg.Find(last); err == nil {
+		bad.Position = p.Pos
+	}
+	return bad
+}
 
 // named is the index of the segment that owns a .log file; -1 if none does.
 func (s segments) named(logFile string) int {

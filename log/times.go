@@ -3,9 +3,11 @@ package log
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"time"
 
+	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 )
 
@@ -20,7 +22,7 @@ type At struct {
 // answer comes from the first segment whose largest timestamp is at or after t (a segment without timestamps counts
 // with its file's modification time), so in a log with disordered timestamps earlier offsets may hold later times and
 // the other way round. A time before 1970 is the first millisecond of 1970. ErrNotFound if there is none; else ErrClosed,
-// ctx's error, or a *CorruptError.
+// ctx's error, ErrTooLarge for a batch beyond the limits of unpacking, or a *CorruptError.
 func (l *Log) OffsetForTime(ctx context.Context, t time.Time) (At, error) {
 	return l.offsetForTime(ctx, t)
 }
@@ -49,13 +51,15 @@ func (v *view) offsetForTime(ctx context.Context, t time.Time) (At, error) {
 }
 
 func (v *view) offsetOfMaxTime(ctx context.Context) (At, error) {
+	dec := v.lend(record.Limits{})
+	defer v.giveBack(dec, record.Limits{})
 	return v.lookup(ctx, func(o Offsets, segs segments) (segment.TimePosition, error) {
 		best := segment.TimePosition{Timestamp: -1}
 		for _, seg := range segs {
 			if err := ctx.Err(); err != nil {
 				return best, err
 			}
-			p, err := latest(seg, o.LogStart, best.Timestamp)
+			p, err := latest(seg, o.LogStart, best.Timestamp, dec)
 			if err != nil {
 				return best, err
 			}
@@ -72,7 +76,7 @@ func (v *view) offsetOfMaxTime(ctx context.Context) (At, error) {
 
 // latest is the first record at or above from with the largest timestamp of a segment, if that is above known. Only a
 // segment that from cuts in two, with its largest timestamp below, is read as a whole.
-func latest(seg *segment.Segment, from, known int64) (segment.TimePosition, error) {
+func latest(seg *segment.Segment, from, known int64, d *record.Decoder) (segment.TimePosition, error) {
 	none := segment.TimePosition{Timestamp: -1}
 	largest, offset, err := seg.LargestTimestamp()
 	if err != nil || offset < 0 || largest <= known {
@@ -85,14 +89,14 @@ func latest(seg *segment.Segment, from, known int64) (segment.TimePosition, erro
 	if err != nil || p.Offset >= from {
 		return p, err
 	}
-	if largest, err = largestFrom(seg, from); err != nil || largest <= known {
+	if largest, err = largestFrom(seg, from, d); err != nil || largest <= known {
 		return none, err
 	}
 	return seg.FindTime(largest, from)
 }
 
 // largestFrom is the largest timestamp of the records at or above from, -1 if there is none.
-func largestFrom(seg *segment.Segment, from int64) (int64, error) {
+func largestFrom(seg *segment.Segment, from int64, d *record.Decoder) (int64, error) {
 	largest := int64(-1)
 	at, err := seg.Find(from)
 	if errors.Is(err, segment.ErrNotFound) {
@@ -109,7 +113,7 @@ func largestFrom(seg *segment.Segment, from int64) (int64, error) {
 			largest = max(largest, b.MaxTimestamp())
 			continue
 		}
-		for r, err := range b.Records(nil) {
+		for r, err := range b.Records(d) {
 			if err != nil {
 				return largest, err
 			}
@@ -144,6 +148,8 @@ func (v *view) lookup(ctx context.Context, find func(Offsets, segments) (segment
 		}
 		moved, err := v.settled(list, cuts, err, &stale)
 		switch {
+		case errors.Is(err, record.ErrTooLarge):
+			return At{}, fmt.Errorf("%s: %w", v.name, refusedRecord(err))
 		case err != nil:
 			return At{}, (*list).explainAt(err, o.LogStart)
 		case moved:

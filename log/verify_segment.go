@@ -259,6 +259,9 @@ func (s *segmentCheck) records(b record.Batch, pos int64) (newest int64, count i
 	base, last, before := b.BaseOffset(), b.LastOffset(), int64(-1)
 	v2 := b.Magic() >= 2
 	for rec, err := range b.Records(s.decoder) {
+		if errors.Is(err, record.ErrTooLarge) { // to be looked at, which is no damage
+			return b.MaxTimestamp(), b.Count()
+		}
 		if err != nil {
 			s.note(FindingRecords, "parse", pos, base, "the CRC is right, but the records of offsets %d to %d cannot be read: %s", base, last, reasonOf(err))
 			return newest, count

@@ -93,7 +93,7 @@ func (o *CheckOptions) check(b Batch) error {
 		return invalidBatch("the base offset of a producer's batch is %d, not 0", b.BaseOffset())
 	}
 	if o.Origin != Replication && b.Size() > o.MaxBatchBytes {
-		return fmt.Errorf("%w: %d bytes, allowed are %d", ErrTooLarge, b.Size(), o.MaxBatchBytes)
+		return fmt.Errorf("%w: a batch of %d bytes, max.message.bytes is %d", ErrTooLarge, b.Size(), o.MaxBatchBytes)
 	}
 	// A producer's batch with an intact CRC and odd fields is its mistake, found by Validate; a replicated one is
 	// damage, and nothing looks at it again.

@@ -12,17 +12,17 @@ type Limits struct {
 	MaxDecompressedBytes int
 }
 
-const (
-	defaultMaxBatchBytes        = 1<<20 + 12
-	defaultMaxDecompressedBytes = 64 << 20
-)
+const defaultMaxBatchBytes = 1<<20 + 12
+
+// DefaultMaxDecompressedBytes is what Limits.MaxDecompressedBytes means by 0.
+const DefaultMaxDecompressedBytes = 64 << 20
 
 func (l Limits) withDefaults() Limits {
 	if l.MaxBatchBytes <= 0 {
 		l.MaxBatchBytes = defaultMaxBatchBytes
 	}
 	if l.MaxDecompressedBytes <= 0 {
-		l.MaxDecompressedBytes = defaultMaxDecompressedBytes
+		l.MaxDecompressedBytes = DefaultMaxDecompressedBytes
 	}
 	return l
 }
@@ -33,6 +33,9 @@ func (l Limits) maxHeaders() int { return max(l.MaxDecompressedBytes, 1<<20) / h
 
 // headerBytes is the size of a Header on 64 bits.
 const headerBytes = 40
+
+// DefaultMaxHeaders is how many headers one record may have under the default Limits.
+const DefaultMaxHeaders = DefaultMaxDecompressedBytes / headerBytes
 
 // Decoder owns the buffers of iteration and decompression: reuse one per reading goroutine. It serves one iteration at a
 // time and is not safe for concurrent use. It holds nothing that must be closed.

@@ -172,7 +172,7 @@ func (d *Decoder) finishRebuild(v *validation) (Validated, error) {
 		return Validated{}, err
 	}
 	if b.Size() > v.o.MaxBatchBytes {
-		return Validated{}, fmt.Errorf("%w: %d bytes as %v, allowed are %d", ErrTooLarge, b.Size(), b.Codec(), v.o.MaxBatchBytes)
+		return Validated{}, fmt.Errorf("%w: a batch of %d bytes as %v, max.message.bytes is %d", ErrTooLarge, b.Size(), b.Codec(), v.o.MaxBatchBytes)
 	}
 	result := v.result(b, count)
 	result.Rebuilt = true
@@ -251,9 +251,9 @@ func (v *validation) checkTimestamp(ms int64) string {
 			return "a producer may not send LogAppendTime"
 		}
 	case o.TimestampBefore >= 0 && ms < o.Now-o.TimestampBefore:
-		return fmt.Sprintf("the timestamp %d is more than %d ms before %d", ms, o.TimestampBefore, o.Now)
+		return fmt.Sprintf("the timestamp %d is %d ms before the clock, message.timestamp.before.max.ms is %d", ms, o.Now-ms, o.TimestampBefore)
 	case o.TimestampAfter >= 0 && ms > addSaturating(o.Now, o.TimestampAfter):
-		return fmt.Sprintf("the timestamp %d is more than %d ms after %d", ms, o.TimestampAfter, o.Now)
+		return fmt.Sprintf("the timestamp %d is %d ms ahead of the clock, message.timestamp.after.max.ms is %d", ms, ms-o.Now, o.TimestampAfter)
 	}
 	return ""
 }

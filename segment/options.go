@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/partlog/partlog/index"
+	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/vfs"
 )
 
@@ -36,6 +37,7 @@ type Options struct {
 	ReadOnly           bool          // no byte is written; damaged or missing indexes are built in memory; a live writer may be at work
 	Suffix             string        // ".cleaned", ".swap", ".deleted": behind every file name; "" for live files
 	Now                func() time.Time
+	Limits             record.Limits // of unpacking batches where a time is looked for
 }
 
 func (o Options) withDefaults() Options {

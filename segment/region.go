@@ -56,9 +56,12 @@ func (v view) region(offset, maxBytes, bound int64, atLeastOne bool) (Region, er
 	limit := v.m.size
 	if v.m.next < 0 || bound < v.m.next {
 		q, err := v.find(bound)
+		bad, damaged := errors.AsType[*badBatch](err)
 		switch {
 		case err == nil:
 			limit = q.Pos
+		case damaged && bad.pos > p.Pos:
+			limit = bad.pos // what stands before it can be read; whoever asks for what is behind is told
 		case err != ErrNotFound:
 			return Region{}, err
 		}
@@ -68,6 +71,68 @@ func (v view) region(offset, maxBytes, bound int64, atLeastOne bool) (Region, er
 		n = max(n, p.Size)
 	}
 	return Region{pos: p.Pos, n: max(min(n, limit-p.Pos), 0), cuts: v.m.cuts, first: p}, nil
+}
+
+// Trim shortens the region to whole batches, none if not even the first one fits. ErrChanged as ReadAt; other errors as
+// Find.
+func (r *Region) Trim() error {
+	if r.n == 0 {
+		return nil
+	}
+	var n int64
+	err := r.s.reading(func(v view) (err error) {
+		if v.m.cuts != r.cuts {
+			return nil
+		}
+		n, err = v.whole(r.pos, r.pos+r.n)
+		return err
+	})
+	if err == nil && r.s.pub.load().cuts != r.cuts {
+		err = ErrChanged
+	}
+	if err == nil {
+		r.n = n
+	}
+	return err
+}
+
+// whole is how many bytes of [pos, end) are whole batches. The last index entry below end leads there.
+func (v view) whole(pos, end int64) (int64, error) {
+	from := pos
+	behind, ok, err := v.ix.offset.UpperBound(end)
+	if err != nil {
+		return 0, err
+	}
+	e, _ := v.ix.offset.Last()
+	if ok {
+		if e, err = v.ix.offset.Lookup(behind.Offset - 1); err != nil {
+			return 0, err
+		}
+	}
+	if e.Position > from && e.Position < end {
+		from = e.Position
+	}
+	w := walk(v.f, from, v.m.size)
+	defer w.close()
+	for {
+		at := w.pos
+		h, err := w.next()
+		switch {
+		case err == nil && at == from && from == e.Position && from > pos:
+			err = v.trustEntry(e, h, at)
+		case err == io.EOF:
+			return at - pos, nil
+		}
+		if err != nil {
+			return 0, v.suspect(err, from)
+		}
+		if w.pos >= end {
+			if w.pos == end {
+				at = end
+			}
+			return at - pos, nil
+		}
+	}
 }
 
 // Len is the number of bytes.

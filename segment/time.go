@@ -2,6 +2,7 @@ package segment
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -16,6 +17,20 @@ type TimePosition struct {
 }
 
 var decoders = sync.Pool{New: func() any { return record.NewDecoder(record.Limits{}) }}
+
+// decoder lends one with the limits asked for; only the default ones are pooled.
+func (o *Options) decoder() *record.Decoder {
+	if o.Limits != (record.Limits{}) {
+		return record.NewDecoder(o.Limits)
+	}
+	return decoders.Get().(*record.Decoder)
+}
+
+func (o *Options) giveBack(d *record.Decoder) {
+	if o.Limits == (record.Limits{}) {
+		decoders.Put(d)
+	}
+}
 
 // FindTime returns the first record, in offset order, with a timestamp at or above ts and an offset at or above from.
 // ErrNotFound if this segment has none.
@@ -63,8 +78,8 @@ func (v view) trustTime(ts, offset int64) error {
 func (v view) firstRecord(pos int64, may func(record.Batch) bool, want func(record.Record) bool) (TimePosition, error) {
 	w := walk(v.f, pos, v.m.size)
 	defer w.close()
-	d := decoders.Get().(*record.Decoder)
-	defer decoders.Put(d)
+	d := v.s.o.decoder()
+	defer v.s.o.giveBack(d)
 	for {
 		at := w.pos
 		h, err := w.next()
@@ -98,6 +113,9 @@ func (v view) recordIn(at int64, h header, d *record.Decoder, may func(record.Ba
 		return t, false, nil
 	}
 	for rec, err := range b.Records(d) {
+		if errors.Is(err, record.ErrTooLarge) { // for the decoder: not damage
+			return t, false, fmt.Errorf("%s: batch at offset %d: %w", v.s.File(), h.base, err)
+		}
 		if err != nil {
 			return t, false, &badBatch{pos: at, offset: h.base, reason: err.Error(), err: err}
 		}
