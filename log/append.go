@@ -248,7 +248,8 @@ func (l *Log) flushIfDue(ctx context.Context, res Appended) error {
 	o := l.load()
 	due := o.LogEnd-o.RecoveryPoint >= l.cfg.FlushMessages
 	if interval := boundMillis(l.cfg.FlushInterval); !due && interval >= 0 {
-		due = l.now().UnixMilli()-l.stats.lastFlush.Load() >= interval
+		waited := l.now().UnixMilli() - l.stats.lastFlush.Load()
+		due = waited >= interval || waited < 0 // the clock went back: how long it is nobody knows
 	}
 	if !due {
 		return nil

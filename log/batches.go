@@ -77,7 +77,7 @@ func (c *cursor) begin() (limit int64, err error) {
 
 // reach is the present bound, after moving next back into the log where the reset policy allows.
 func (c *cursor) reach() (limit int64, err error) {
-	if c.v.closed.Load() {
+	if c.v.over() {
 		return 0, ErrClosed
 	}
 	o, now, gone := c.v.since(c.cuts, c.next)

@@ -15,11 +15,11 @@ const ToHighWatermark int64 = -1
 // changes nothing; above the high watermark it is *OffsetRangeError; a log whose cleanup.policy lacks delete refuses
 // with ErrPolicy.
 func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
-	if !l.cfg.Cleanup.Has(Delete) {
-		return fmt.Errorf("%w: cleanup.policy of %s does not delete", ErrPolicy, l.name)
-	}
 	if err := l.admit(ctx); err != nil {
 		return err
+	}
+	if !l.cfg.Cleanup.Has(Delete) {
+		return fmt.Errorf("%w: cleanup.policy of %s does not delete", ErrPolicy, l.name)
 	}
 	if err := l.write.lock(ctx); err != nil {
 		return err

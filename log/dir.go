@@ -165,6 +165,9 @@ func openError(path string, err error) error {
 // Different partitions may be opened at the same time. ctx ends the wait for another call that opens or closes this
 // one, and a recovery.
 func (d *Dir) Open(ctx context.Context, tp TopicPartition, c Config) (*Log, error) {
+	if d.fs == nil {
+		return nil, ErrClosed
+	}
 	l, err := d.newLog(tp, c)
 	if err != nil {
 		return nil, err
@@ -263,6 +266,9 @@ func (tp TopicPartition) compare(other TopicPartition) int {
 // Folders lists what the root holds: partition folders, open or not, and directories that are none. A broker refuses to
 // start beside one of the latter.
 func (d *Dir) Folders() (partitions []TopicPartition, foreign []string, err error) {
+	if d.fs == nil {
+		return nil, nil, ErrClosed
+	}
 	return Folders(d.fs)
 }
 
@@ -328,7 +334,7 @@ func (d *Dir) Close() error {
 func (d *Dir) beginEnd() (logs []*Log, first bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	first, d.closed = !d.closed, true
+	first, d.closed = !d.closed && d.fs != nil, true
 	return slices.Collect(maps.Values(d.logs)), first
 }
 

@@ -24,6 +24,9 @@ type EpochEnd struct {
 // The entry is on the device when it returns. A repeated call changes nothing; an epoch below the current one is
 // ErrFenced.
 func (l *Log) AssignEpoch(epoch int32) error {
+	if err := l.ended(); err != nil {
+		return err
+	}
 	if err := l.write.lock(context.Background()); err != nil {
 		return err
 	}
@@ -39,6 +42,9 @@ func (l *Log) AssignEpoch(epoch int32) error {
 
 // Epochs lists the leader epochs the log has records of, ascending, and the one it was last told of.
 func (l *Log) Epochs() []EpochEntry {
+	if l.epochs == nil {
+		return nil
+	}
 	entries := l.epochs.Entries()
 	out := make([]EpochEntry, len(entries))
 	for i, e := range entries {
@@ -51,6 +57,9 @@ func (l *Log) Epochs() []EpochEntry {
 // its last record. The latest epoch ends at the log end; an epoch newer than all known ones, or -1, is unknown; for one
 // older than all the answer is that epoch and the first known start.
 func (l *Log) EndOfEpoch(epoch int32) EpochEnd {
+	if l.epochs == nil {
+		return EpochEnd{Epoch: -1, End: -1}
+	}
 	e, end := l.epochs.EndOffset(epoch, l.load().LogEnd)
 	return EpochEnd{Epoch: e, End: end}
 }

@@ -139,7 +139,7 @@ func (f *fetch) enough(ctx, wait context.Context) (*Fetched, error) {
 // claims less than it holds.
 func (f *fetch) now(ctx context.Context) (*Fetched, error) {
 	for {
-		if f.v.closed.Load() {
+		if f.v.over() {
 			return nil, ErrClosed
 		}
 		if err := ctx.Err(); err != nil {

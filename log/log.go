@@ -56,6 +56,9 @@ type view struct {
 	refresh func(doubt bool) error
 }
 
+// over says that nothing can be read any more, or could ever be.
+func (v *view) over() bool { return v.closed.Load() || v.list.Load() == nil }
+
 // decoders serve the iterators.
 var decoders = sync.Pool{New: func() any { return record.NewDecoder(record.Limits{}) }}
 
@@ -107,6 +110,9 @@ func (l *Log) Offsets() Offsets { return l.load() }
 // answered *UnconfirmedError. ErrTruncated: a truncation took away what was awaited; ErrClosed, ErrFailed: it will not
 // come any more.
 func (l *Log) Wait(ctx context.Context, m Mark, offset int64) error {
+	if l.dir == nil {
+		return ErrClosed
+	}
 	bySync := m == MarkDurable || m != MarkEnd && l.cfg.visibleWhenDurable()
 	written, gone, cuts := false, false, uint64(0)
 	for {
@@ -133,6 +139,14 @@ func (l *Log) Wait(ctx context.Context, m Mark, offset int64) error {
 
 // Err is nil, or the sticky reason why appends are refused: an error that is ErrFailed or ErrClosed.
 func (l *Log) Err() error { return l.ended() }
+
+// ended is the sticky error, or nil. A Log that Open did not make was never open.
+func (l *Log) ended() error {
+	if l.dir == nil {
+		return ErrClosed
+	}
+	return l.marks.ended()
+}
 
 // fail makes cause the sticky answer of every later write and of everyone who waits, and returns that answer.
 func (l *Log) fail(cause error) error {

@@ -115,7 +115,10 @@ func parseTarget(name string) (targetCodec, error) {
 // iterators get ErrClosed. It waits for running appends, not for iterators. A log from Open also closes its root. A
 // second Close returns ErrClosed.
 func (l *Log) Close() error {
-	if l.lone {
+	switch {
+	case l.dir == nil:
+		return ErrClosed
+	case l.lone:
 		return l.dir.Close()
 	}
 	mine, err := l.dir.shut(l, true)

@@ -207,12 +207,12 @@ func (r *Reader) Close() error {
 	r.finish(ErrClosed) // before mu: whoever waits for it need not wait for a search
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.shut {
+	if r.shut || r.fs == nil {
 		return ErrClosed
 	}
 	r.shut = true
 	var err error
-	for _, seg := range *r.list.Load() {
+	for _, seg := range r.segments() {
 		err = errors.Join(err, seg.Abandon())
 	}
 	return errors.Join(err, r.letGo())

@@ -72,7 +72,7 @@ func (l *Log) Stats() Stats {
 		Pinned:  int(l.pinned.Load()),
 		Appends: l.stats.appends.Load(), Syncs: l.stats.syncs.Load(), LastError: l.ended(),
 	}
-	for _, seg := range *l.list.Load() {
+	for _, seg := range l.segments() {
 		s.Segments++
 		s.Bytes += seg.Size()
 	}
@@ -83,7 +83,7 @@ func (l *Log) Stats() Stats {
 func (l *Log) SegmentInfos() []SegmentInfo { return l.segmentInfos() }
 
 func (v *view) segmentInfos() []SegmentInfo {
-	segs, end := *v.list.Load(), v.load().LogEnd
+	segs, end := v.segments(), v.load().LogEnd
 	out := make([]SegmentInfo, len(segs))
 	for i, seg := range segs {
 		out[i] = describe(seg, end)
@@ -93,6 +93,14 @@ func (v *view) segmentInfos() []SegmentInfo {
 		out[i].Sealed = i+1 < len(segs)
 	}
 	return out
+}
+
+// segments is the present list; nil if the log was never opened.
+func (v *view) segments() segments {
+	if list := v.list.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 func describe(seg *segment.Segment, end int64) SegmentInfo {

@@ -61,7 +61,7 @@ func (r *Reader) begin() error {
 // search sees what the writer did since: new segments, more batches, a truncation, segments deleted. doubt says that a
 // reader met something it cannot explain: files whose size is not the known one are opened anew. The caller holds mu.
 func (r *Reader) search(doubt bool) error {
-	if r.closed.Load() {
+	if r.over() {
 		return ErrClosed
 	}
 	old := *r.list.Load()

@@ -133,7 +133,7 @@ func (v *view) lookup(ctx context.Context, find func(Offsets, segments) (segment
 		}
 	}
 	for stale := 0; ; runtime.Gosched() {
-		if v.closed.Load() {
+		if v.over() {
 			return At{}, ErrClosed
 		}
 		if err := ctx.Err(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 
 	"github.com/partlog/partlog/record"
@@ -74,6 +75,9 @@ func parseHeader(b []byte, remaining int64) (h header, reason string) {
 		if delta < 0 || h.last < h.base {
 			return h, "the last offset is below the first"
 		}
+	}
+	if h.last == math.MaxInt64 {
+		return h, "there is no offset behind its last one"
 	}
 	return h, ""
 }

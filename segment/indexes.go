@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 
 	"github.com/partlog/partlog/index"
 	"github.com/partlog/partlog/timeindex"
@@ -138,7 +139,7 @@ func (s *Segment) checkIndexes(x *indexes) error {
 	if err := s.tolerate(x.offset.Check(m.size)); err != nil {
 		return err
 	}
-	last := s.base + maxRelative
+	last := s.base + min(maxRelative, math.MaxInt64-s.base)
 	if m.next >= 0 {
 		last = m.next - 1
 	}
