@@ -351,6 +351,9 @@ func (f *Fetched) Batches() iter.Seq2[record.Batch, error] {
 // step. Errors as Batches, and ErrClosed if the log is closed while it runs.
 func (f *Fetched) Records() iter.Seq2[record.Record, error] {
 	return func(yield func(record.Record, error) bool) {
+		if !f.open {
+			return
+		}
 		dec := f.v.lend(f.limits)
 		defer f.v.giveBack(dec, f.limits)
 		for b, err := range f.Batches() {
