@@ -48,7 +48,35 @@ func (v *view) records(ctx context.Context, offset int64, o readOptions, follow 
 
 // unpack yields the records of one batch within [from, end). It is false once the loop must end.
 func (v *view) unpack(b record.Batch, dec *record.Decoder, from, end int64, yield func(record.Record, error) bool) (more bool) {
-	for r, err := range b.RecordsFrom(dec, from) {
+	if b.Magic() < 2 {
+		return v.unpackLegacy(b, dec, from, end, yield)
+	}
+	s, err := b.Steps(dec, from)
+	for err == nil && s.Next() {
+		switch {
+		case s.Record.Offset < from:
+			continue
+		case s.Record.Offset >= end:
+			return false
+		case v.closed.Load():
+			yield(record.Record{}, ErrClosed)
+			return false
+		}
+		if !yield(s.Record, nil) {
+			return false
+		}
+	}
+	if err == nil {
+		err = s.Err()
+	}
+	if err != nil {
+		yield(record.Record{}, v.undecodable(b, err))
+	}
+	return err == nil
+}
+
+func (v *view) unpackLegacy(b record.Batch, dec *record.Decoder, from, end int64, yield func(record.Record, error) bool) (more bool) {
+	for r, err := range b.Records(dec) {
 		switch {
 		case err != nil:
 			yield(record.Record{}, v.undecodable(b, err))

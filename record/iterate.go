@@ -31,28 +31,78 @@ func (b Batch) each(d *Decoder, from int64, yield func(Record, error) bool) {
 		d.legacyEach(b, yield)
 		return
 	}
-	r, err := d.reader(b)
+	s, err := b.Steps(d, from)
+	for err == nil && s.Next() {
+		if !yield(s.Record, nil) {
+			s.used()
+			return
+		}
+	}
+	if err == nil {
+		err = s.Err()
+	}
 	if err != nil {
 		yield(Record{}, err)
-		return
 	}
-	if from > r.base {
-		r.skip(from)
+}
+
+// Steps is RecordsFrom for a loop that goes through very many records and must not pay for two calls each:
+//
+//	s, err := b.Steps(d, offset)
+//	for err == nil && s.Next() {
+//		... s.Record
+//	}
+//
+// with the error, if any, in s.Err behind the loop. Only batches of magic 2 can be walked this way.
+type Steps struct {
+	Record Record // valid until the next call of Next
+	r      reader
+	behind []byte // what was unread before Record
+	err    error
+}
+
+// Steps begins to walk the records; most of those below offset are passed over. d may be nil. The errors are those of
+// Records before the first one, and a *CorruptError for a legacy entry.
+func (b Batch) Steps(d *Decoder, offset int64) (s Steps, err error) {
+	if b.legacy() {
+		return s, &CorruptError{Field: "magic", Reason: "the records of a legacy entry are not walked in steps"}
 	}
-	var rec Record
-	for r.left > 0 {
-		p := r.p
-		if err := r.next(&rec); err != nil {
-			yield(Record{}, err)
-			return
-		}
-		more := yield(rec, nil)
-		if r.owned {
-			poison(p[:len(p)-len(r.p)])
-		}
-		if !more {
-			return
-		}
+	if d == nil {
+		d = NewDecoder(Limits{})
+	}
+	if s.r, err = d.reader(b); err == nil && offset > s.r.base {
+		s.r.skip(offset)
+	}
+	return s, err
+}
+
+// Next goes to the next record; false at the end of the batch, or when one does not parse.
+func (s *Steps) Next() bool {
+	s.used()
+	if s.r.left <= 0 {
+		return false
+	}
+	if poisons {
+		s.behind = s.r.p
+	}
+	if s.r.quick(&s.Record) {
+		s.r.left--
+		s.r.index++
+		return true
+	}
+	if s.err = s.r.next(&s.Record); s.err != nil {
+		s.r.left = 0
+	}
+	return s.err == nil
+}
+
+// Err is the *CorruptError or ErrTooLarge that ended the walk, nil at the end of the batch.
+func (s *Steps) Err() error { return s.err }
+
+// used makes views of a record that is over with unreadable in tests.
+func (s *Steps) used() {
+	if poisons && s.r.owned && s.behind != nil {
+		poison(s.behind[:len(s.behind)-len(s.r.p)])
 	}
 }
 

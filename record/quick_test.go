@@ -259,6 +259,34 @@ func TestRecordsFromGivesAllFromAnOffset(t *testing.T) {
 	})
 }
 
+func TestStepsGoThroughTheRecordsAndEndOnce(t *testing.T) {
+	batch := buildAll(t, BuilderOptions{Codec: LZ4}, 40,
+		Record{Offset: 40, Key: []byte("a"), Value: []byte("b")}, Record{Offset: 41, Value: make([]byte, 300)}, Record{Offset: 42})
+	s, err := batch.Steps(nil, 0)
+	require.NoError(t, err)
+	for r := range batch.Records(nil) {
+		require.True(t, s.Next())
+		require.Equal(t, r, s.Record)
+	}
+	require.False(t, s.Next())
+	require.False(t, s.Next())
+	require.NoError(t, s.Err())
+
+	short := buildAll(t, BuilderOptions{}, 0, Record{Value: []byte("x")}, Record{Offset: 1, Value: []byte("y")})
+	short.b[len(short.b)-1] = 2 // one header that is not there
+	s, err = short.Steps(NewDecoder(Limits{}), 0)
+	require.NoError(t, err)
+	require.True(t, s.Next())
+	require.False(t, s.Next())
+	require.ErrorIs(t, s.Err(), ErrCorrupt)
+	require.False(t, s.Next())
+
+	old, err := View(appendLegacy(nil, legacyEntry{magic: 1}))
+	require.NoError(t, err)
+	_, err = old.Steps(nil, 0)
+	require.ErrorIs(t, err, ErrCorrupt)
+}
+
 func TestRecordsFromPassesOverOrdinaryRecords(t *testing.T) {
 	var records []Record
 	for i := range 100 {
