@@ -142,10 +142,14 @@ func (l *Log) nothing(ctx context.Context, o AppendOptions) (Appended, error) {
 
 // append writes what was prepared and waits as long as the durability asks.
 func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended, error) {
-	if err := l.syncAhead(ctx, &p); err != nil {
-		return notAppended, err
-	}
 	res, cuts, err := l.write1(ctx, &p, o)
+	if err == errSyncFirst {
+		if err := l.commitAll(ctx); err != nil {
+			return notAppended, err
+		}
+		p.synced = true
+		res, cuts, err = l.write1(ctx, &p, o)
+	}
 	if err != nil {
 		return res, err
 	}
@@ -210,7 +214,7 @@ func (l *Log) write1(ctx context.Context, p *prepared, o AppendOptions) (res App
 	if err != nil {
 		return notAppended, 0, errors.Join(err, l.unroll())
 	}
-	if _, err := l.list.Load().active().Append(p.raw); err != nil {
+	if _, err := l.list.Load().active().AppendAt(p.raw, p.now); err != nil {
 		l.restoreEpochs(before)
 		return notAppended, 0, errors.Join(l.refused(err), l.unroll())
 	}
@@ -245,9 +249,13 @@ func (l *Log) refused(err error) error {
 // flushIfDue does for a buffered log what flush.messages and flush.ms ask. A lone log has no timer: it looks when it
 // is called. An error leaves the records in the log.
 func (l *Log) flushIfDue(ctx context.Context, res Appended) error {
+	interval := boundMillis(l.cfg.FlushInterval)
+	if l.cfg.FlushMessages == math.MaxInt64 && interval < 0 {
+		return nil
+	}
 	o := l.load()
 	due := o.LogEnd-o.RecoveryPoint >= l.cfg.FlushMessages
-	if interval := boundMillis(l.cfg.FlushInterval); !due && interval >= 0 {
+	if !due && interval >= 0 {
 		waited := l.now().UnixMilli() - l.stats.lastFlush.Load()
 		due = waited >= interval || waited < 0 // the clock went back: how long it is nobody knows
 	}

@@ -51,10 +51,11 @@ type marks struct {
 	cuts    uint64        // truncations so far; a reader that meets odd bytes compares it before it cries damage
 	depths  []depth       // the latest of them and where they cut, both ascending: for those who wait for an offset
 	forgot  uint64        // truncations up to this count may be missing in depths
-	end     error         // non-nil once the log is closed or failed: waiters get it
 	changed chan struct{} // closed at the next change; nil while nobody waits
 
-	closed atomic.Bool // the log was closed, whether or not it had failed before: iterators end
+	// Written under mu, read without it.
+	end    atomic.Pointer[error] // set once the log is closed or failed: waiters get it
+	closed atomic.Bool           // the log was closed, whether or not it had failed before: iterators end
 }
 
 func (m *marks) load() Offsets {
@@ -131,8 +132,8 @@ func (m *marks) finish(err error) {
 	if err == ErrClosed {
 		m.closed.Store(true)
 	}
-	if m.end == nil {
-		m.end = err
+	if m.end.Load() == nil {
+		m.end.Store(&err)
 	}
 	m.wakeLocked()
 	m.mu.Unlock()
@@ -140,9 +141,10 @@ func (m *marks) finish(err error) {
 
 // ended is the error of finish, or nil.
 func (m *marks) ended() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.end
+	if end := m.end.Load(); end != nil {
+		return *end
+	}
+	return nil
 }
 
 func (m *marks) wakeLocked() {
@@ -157,7 +159,7 @@ func (m *marks) wakeLocked() {
 func (m *marks) wait(ctx context.Context, done func(o Offsets) bool) (Offsets, error) {
 	for {
 		m.mu.Lock()
-		o, ok, end := m.o, done(m.o), m.end
+		o, ok, end := m.o, done(m.o), m.ended()
 		if ok || end != nil {
 			m.mu.Unlock()
 			if ok {

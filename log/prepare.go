@@ -13,28 +13,32 @@ import (
 // prepared is an append that passed every check that needs no lock.
 type prepared struct {
 	role        Role
-	raw         []byte // whole batches, ready but for the leader's 12 bytes
+	now         time.Time // the one reading of the clock that an append is worth
+	raw         []byte    // whole batches, ready but for the leader's 12 bytes
 	valid       record.Validated
 	count       int64 // offsets taken: records of a leader's batch, batches of a follower's set
 	first, last int64 // offsets; a leader's are known only under the lock
 	maxTime     int64 // largest batch timestamp; -1 none
 	appendTime  int64 // of a LogAppendTime log; else -1
 	legacy      bool  // a follower's first batch is of an old format: its first offset is not known
+	synced      bool  // what is in the log was made durable, so that the active segment may be rolled
 }
 
 // encode builds one batch from records, straight into the encoder's buffer.
 func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
-	now := l.now().UnixMilli()
-	p := prepared{count: int64(len(recs)), appendTime: -1}
-	most := l.maxUnpacked()
+	p := prepared{now: l.now(), count: int64(len(recs)), appendTime: -1}
+	now := p.now.UnixMilli()
+	most, rules := l.maxUnpacked(), l.recordRules(now)
 	for i := range recs {
 		r := &recs[i]
 		timestamp := r.Timestamp
 		if timestamp == 0 {
 			timestamp = now
 		}
-		if err := l.checkRecord(r, timestamp, i, now); err != nil {
-			return p, err
+		if r.Key == nil && rules.keys || timestamp < rules.oldest || timestamp > rules.newest {
+			if err := rules.check(r, timestamp, i); err != nil {
+				return p, err
+			}
 		}
 		if err := e.builder.AddRef(r, timestamp); err != nil {
 			return p, refusedRecord(err)
@@ -82,25 +86,42 @@ func (l *Log) tooLarge(size int, more bool) error {
 	return fmt.Errorf("%w: %s before compression, readers unpack %d", ErrTooLarge, what, record.DefaultMaxDecompressedBytes)
 }
 
-// checkRecord applies the record rules of a leader that Decoder.Validate applies to encoded batches.
-func (l *Log) checkRecord(r *record.Record, timestamp int64, i int, now int64) error {
-	if r.Key == nil && l.cfg.Cleanup.Has(Compact) {
+// recordRules are those of a leader that Decoder.Validate applies to encoded batches.
+type recordRules struct {
+	keys           bool  // every record needs one
+	oldest, newest int64 // no question is asked of timestamps within
+	now            int64
+}
+
+func (l *Log) recordRules(now int64) recordRules {
+	r := recordRules{keys: l.cfg.Cleanup.Has(Compact), newest: math.MaxInt64, now: now}
+	if l.cfg.TimestampType == record.LogAppendTime {
+		return r
+	}
+	if before := boundMillis(l.cfg.TimestampBefore); before >= 0 {
+		r.oldest = max(0, now-before)
+	}
+	if after := boundMillis(l.cfg.TimestampAfter); after >= 0 && now < math.MaxInt64-after {
+		r.newest = now + after
+	}
+	return r
+}
+
+// check says what is wrong with record i, nil if nothing is.
+func (c *recordRules) check(r *record.Record, timestamp int64, i int) error {
+	switch {
+	case c.keys && r.Key == nil:
 		return fmt.Errorf("%w: record %d has no key and the log is compacted", ErrInvalidRecord, i)
-	}
-	if timestamp < record.NoTimestamp {
+	case timestamp < record.NoTimestamp:
 		return fmt.Errorf("%w: record %d has timestamp %d", ErrInvalidTimestamp, i, timestamp)
-	}
-	if timestamp == record.NoTimestamp || l.cfg.TimestampType == record.LogAppendTime {
+	case timestamp == record.NoTimestamp:
 		return nil
-	}
-	before, after := boundMillis(l.cfg.TimestampBefore), boundMillis(l.cfg.TimestampAfter)
-	if before >= 0 && now-timestamp > before {
+	case timestamp < c.oldest:
 		return fmt.Errorf("%w: record %d: the timestamp %d is %d ms before the clock, message.timestamp.before.max.ms is %d",
-			ErrInvalidTimestamp, i, timestamp, now-timestamp, before)
-	}
-	if after >= 0 && timestamp-now > after {
+			ErrInvalidTimestamp, i, timestamp, c.now-timestamp, c.now-c.oldest)
+	case timestamp > c.newest:
 		return fmt.Errorf("%w: record %d: the timestamp %d is %d ms ahead of the clock, message.timestamp.after.max.ms is %d",
-			ErrInvalidTimestamp, i, timestamp, timestamp-now, after)
+			ErrInvalidTimestamp, i, timestamp, timestamp-c.now, c.newest-c.now)
 	}
 	return nil
 }
@@ -126,7 +147,7 @@ func (l *Log) check(e *encoder, raw []byte, o AppendOptions) (prepared, error) {
 
 // checkLeader validates one encoded batch as a leader does for a client.
 func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
-	p := prepared{role: Leader, appendTime: -1}
+	p := prepared{role: Leader, now: l.now(), appendTime: -1}
 	if l.cfg.MaxMessageBytes == NoMessages {
 		return p, fmt.Errorf("%w: max.message.bytes is 0", ErrTooLarge)
 	}
@@ -144,7 +165,7 @@ func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
 		Codec:             l.codec.codec,
 		CodecFromProducer: l.codec.fromProducer,
 		Level:             l.cfg.CompressionLevel,
-		Now:               l.now().UnixMilli(),
+		Now:               p.now.UnixMilli(),
 		TimestampBefore:   boundMillis(l.cfg.TimestampBefore),
 		TimestampAfter:    boundMillis(l.cfg.TimestampAfter),
 		MaxBatchBytes:     l.cfg.MaxMessageBytes,
@@ -162,7 +183,7 @@ func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
 
 // checkFollower checks batches that keep their offsets. A set that is left with nothing has count 0.
 func (l *Log) checkFollower(dec *record.Decoder, raw []byte, newest *int32) (prepared, error) {
-	p := prepared{role: Follower, appendTime: -1}
+	p := prepared{role: Follower, now: l.now(), appendTime: -1}
 	o := record.CheckOptions{Origin: record.Replication, LeaderEpoch: math.MaxInt32}
 	if newest != nil {
 		o.LeaderEpoch = *newest

@@ -9,13 +9,21 @@ import (
 	"github.com/partlog/partlog/segment"
 )
 
+var errSyncFirst = errors.New("log: to be synced before the segment is rolled")
+
 // rollIfNeeded starts a new segment when Kafka's rules ask for one before these batches: size, age by message time,
 // a full index, or an offset too far from the base. The caller holds write.
+//
+// errSyncFirst: the roll has to make the active segment durable, and the caller does that first, without the lock: then
+// nobody else waits for it, and ctx is heard.
 func (l *Log) rollIfNeeded(ctx context.Context, p *prepared) error {
 	active := l.list.Load().active()
 	next := segment.Incoming{Bytes: int64(len(p.raw)), LastOffset: p.last, MaxTimestamp: p.maxTime}
-	if roll, _ := active.NeedsRoll(next, l.now()); !roll {
+	if roll, _ := active.NeedsRoll(next, p.now); !roll {
 		return nil
+	}
+	if o := l.load(); !p.synced && o.Durable < o.LogEnd {
+		return errSyncFirst
 	}
 	base := p.first
 	if p.legacy { // Kafka's way: the lowest base from which the last offset is still representable
@@ -44,26 +52,11 @@ func (l *Log) Roll(ctx context.Context) error {
 	return l.roll(ctx, l.load().LogEnd)
 }
 
-// syncAhead makes the active segment durable when the coming append will roll it: the roll has to, and here nobody else
-// waits for it and ctx is heard.
-func (l *Log) syncAhead(ctx context.Context, p *prepared) error {
-	end := l.load().LogEnd
-	last := p.last
-	if p.role == Leader {
-		last = end + p.count - 1
-	}
-	next := segment.Incoming{Bytes: int64(len(p.raw)), LastOffset: last, MaxTimestamp: p.maxTime}
-	if roll, _ := l.list.Load().active().NeedsRoll(next, l.now()); !roll {
-		return nil
-	}
-	return l.commitAll(ctx)
-}
-
 // roll starts a segment at base, or at the log end if that is higher. The caller holds write.
 //
 // Everything in the log is made durable first: were the old segment's tail lost and the new segment kept, the log would
-// have a hole that no recovery can tell from a legal gap. What an append or Roll synced before it took the lock (see
-// syncAhead) need not be synced here.
+// have a hole that no recovery can tell from a legal gap. What an append or Roll synced before it took the lock need not be
+// synced here.
 //
 // The new files are created first: when that fails (no space, say) the log goes on in the old segment as if nothing
 // had been asked. Their directory entry becomes durable in the next commit round, before the first ack (commit.go).

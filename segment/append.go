@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/partlog/partlog/index"
 	"github.com/partlog/partlog/record"
@@ -16,7 +17,10 @@ import (
 // Nothing of raw is in the segment after an error: *OrderError, *OverflowError (roll first), a *record.CorruptError for
 // bytes that are no batches, ErrSealed, ErrReadOnly, ErrClosed, an I/O error. If a failed write could not be undone
 // the error is ErrBroken and the segment takes no more appends.
-func (s *Segment) Append(raw []byte) (position int64, err error) {
+func (s *Segment) Append(raw []byte) (position int64, err error) { return s.AppendAt(raw, s.o.Now()) }
+
+// AppendAt is Append for a caller that has read the clock already: now becomes Info.ModTime.
+func (s *Segment) AppendAt(raw []byte, now time.Time) (position int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ix, err := s.activate()
@@ -48,7 +52,7 @@ func (s *Segment) Append(raw []byte) (position int64, err error) {
 	}
 	s.since = since
 	s.pub.store(grown)
-	s.modTime.Store(s.o.Now().UnixMilli())
+	s.modTime.Store(now.UnixMilli())
 	return m.size, nil
 }
 

@@ -48,7 +48,7 @@ func (s *Segment) rollReason(next Incoming, now time.Time, m marks) RollReason {
 	if m.size > s.maxBytes.Load()-next.Bytes {
 		return RollSize
 	}
-	if limit := s.maxAge.Load(); limit >= 0 && s.waited(next, now) > limit/int64(time.Millisecond)-s.jitter {
+	if limit := s.maxAge.Load(); limit >= 0 && s.waited(next, now, m) > limit/int64(time.Millisecond)-s.jitter {
 		return RollTime
 	}
 	if s.indexFull() {
@@ -58,8 +58,8 @@ func (s *Segment) rollReason(next Incoming, now time.Time, m marks) RollReason {
 }
 
 // waited is the age of the segment in milliseconds: message time if its first batch has a timestamp, else wall clock.
-func (s *Segment) waited(next Incoming, now time.Time) int64 {
-	if first, err := s.firstTimestamp(); err == nil && first >= 0 {
+func (s *Segment) waited(next Incoming, now time.Time, m marks) int64 {
+	if first, err := s.firstTimestampOf(m); err == nil && first >= 0 {
 		return next.MaxTimestamp - first
 	}
 	return now.UnixMilli() - s.created.Load()
@@ -91,8 +91,9 @@ func (s *Segment) SetRoll(maxBytes int64, maxAge time.Duration) {
 }
 
 // firstTimestamp is the largest timestamp of the first batch, -1 if it has none or the segment is empty.
-func (s *Segment) firstTimestamp() (int64, error) {
-	m := s.pub.load()
+func (s *Segment) firstTimestamp() (int64, error) { return s.firstTimestampOf(s.pub.load()) }
+
+func (s *Segment) firstTimestampOf(m marks) (int64, error) {
 	if m.size == 0 {
 		return -1, nil
 	}
