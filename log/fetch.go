@@ -351,7 +351,7 @@ func (f *Fetched) Batches() iter.Seq2[record.Batch, error] {
 // step. Errors as Batches, and ErrClosed if the log is closed while it runs.
 func (f *Fetched) Records() iter.Seq2[record.Record, error] {
 	return func(yield func(record.Record, error) bool) {
-		if !f.open {
+		if !f.open && !f.closed { // it holds none
 			return
 		}
 		dec := f.v.lend(f.limits)

@@ -456,6 +456,67 @@ func mappings(t *testing.T) int {
 	return strings.Count(string(b), "index\n")
 }
 
+// Recovery says what the open found, whatever the log does since.
+func TestTheRecoveryReportStaysAsItWas(t *testing.T) {
+	b := newBed(t, Config{})
+	for range 5 {
+		b.add("x")
+	}
+	before := b.Recovery()
+	var all sync.WaitGroup
+	all.Go(func() {
+		for range 50 {
+			_ = b.Recovery()
+		}
+	})
+	for i := range int64(4) {
+		name := "t-0/" + segment.FileName(100+i, ".snapshot")
+		f, err := b.fs.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		require.NoError(t, errOf(b.Truncate(ctx, 4-i)))
+		require.False(t, exists(b.fs, name))
+	}
+	all.Wait()
+	require.Equal(t, before, b.Recovery())
+}
+
+// An open that is refused for damage changes no log, index or checkpoint; only the marker of a clean stop is gone.
+func TestARefusedOpenChangesNoByte(t *testing.T) {
+	for _, clean := range []bool{false, true} {
+		for name, harm := range map[string]func(s *site){
+			"in the first segment": func(s *site) { s.edit(logFile(0), func(b []byte) []byte { b[len(b)-1] ^= 1; return b }) },
+			"in the last segment":  func(s *site) { s.edit(logFile(6), func(b []byte) []byte { b[len(b)-1] ^= 1; return b }) },
+			"and epochs lost": func(s *site) {
+				s.edit(logFile(6), func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
+				require.NoError(s.t, s.disk.Remove(inFolder(checkpoint.LeaderEpochs)))
+			},
+		} {
+			s := newNine(t, Durable)
+			s.stop()
+			if !clean {
+				require.NoError(t, removeIfThere(s.disk, checkpoint.CleanMarker))
+			}
+			harm(s)
+			before := s.files()
+			err := s.tryOpen()
+			if err == nil { // a clean stop hides it; reading meets it
+				_, err = offsetsOf(s.log.Records(ctx, 0))
+				require.ErrorIs(t, err, ErrCorrupt)
+				continue
+			}
+			require.ErrorIs(t, err, ErrCorrupt)
+			if clean { // it says what is not so; the next open recovers, a broker's too
+				require.False(t, exists(s.disk, checkpoint.CleanMarker))
+				delete(before, checkpoint.CleanMarker)
+			}
+			require.Empty(t, changedFiles(before, s.files()), "%v %s", clean, name)
+			require.NoError(t, s.dir.Close())
+			require.Empty(t, changedFiles(before, s.files()), "%v %s", clean, name)
+		}
+	}
+}
+
 // Close is right in every state.
 func TestCloseInEveryState(t *testing.T) {
 	b := newBed(t, Config{})

@@ -58,6 +58,7 @@ func (l *Log) open(ctx context.Context, clean bool) error {
 		return err
 	}
 	l.recovery.Took = time.Since(began)
+	l.loaded = true
 	return nil
 }
 
@@ -118,21 +119,35 @@ func (l *Log) readIdentity() error {
 
 func (l *Log) path(file string) string { return l.name + "/" + file }
 
-// readEpochs opens the leader-epoch cache over its file. A malformed file counts as lost.
+// readEpochs makes the leader-epoch cache from its file. A malformed file counts as lost. What loading changes reaches the
+// file at its end: an open that is refused changes nothing.
 func (l *Log) readEpochs() (err error) {
 	entries, err := checkpoint.ReadEpochs(l.fs, l.path(checkpoint.LeaderEpochs))
 	if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
 		l.find(Finding{File: l.path(checkpoint.LeaderEpochs), Position: -1, Offset: -1, Kind: FindingEpochs,
 			Detail: err.Error() + "; rebuilt from the batches"})
-		entries, err = nil, nil
+		entries, err, l.badEpochs = nil, nil, true
 	}
 	if err != nil {
 		return err
 	}
-	l.epochs, err = epoch.New(entries, func(list []epoch.Entry) error {
-		return checkpoint.WriteEpochs(l.fs, l.path(checkpoint.LeaderEpochs), list)
-	})
+	l.diskEpochs = entries
+	l.epochs, err = epoch.New(entries, nil)
 	return err
+}
+
+// bindEpochs puts the cache over its file, and writes the file if it says something else.
+func (l *Log) bindEpochs() (err error) {
+	store := func(list []epoch.Entry) error {
+		return checkpoint.WriteEpochs(l.fs, l.path(checkpoint.LeaderEpochs), list)
+	}
+	same := !l.badEpochs && slices.Equal(l.epochs.Entries(), l.diskEpochs)
+	l.diskEpochs = nil
+	if l.epochs, err = epoch.New(l.epochs.Entries(), store); err != nil || same {
+		return err
+	}
+	l.epochs.Rebind(store)
+	return l.epochs.Flush()
 }
 
 // openSegments opens what the folder holds, oldest first, after removing index files that belong to no .log. An empty
@@ -183,7 +198,9 @@ func (l *Log) removeFile(name string) error {
 	if err := l.fs.Remove(l.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	l.recovery.Removed = append(l.recovery.Removed, l.path(name))
+	if !l.loaded { // the report is the open's
+		l.recovery.Removed = append(l.recovery.Removed, l.path(name))
+	}
 	return nil
 }
 
@@ -239,10 +256,7 @@ func (l *Log) fitEpochs(ctx context.Context, segs segments, end, logStart int64)
 		return err
 	}
 	l.epochs.TruncateFromStart(logStart)
-	if !l.epochs.Dirty() {
-		return nil
-	}
-	return l.epochs.Flush()
+	return l.bindEpochs()
 }
 
 // findLostEpochs rebuilds the cache from the segments if it lacks epochs that they have.

@@ -35,8 +35,13 @@ type Log struct {
 	newest   int32 // highest leader epoch ever seen here; batches never fall below it
 	topicID  checkpoint.ID
 	commits  committer
-	recovery RecoveryReport
-	stats    counters
+	recovery RecoveryReport // of the open; nobody changes it afterwards
+	loaded   bool
+
+	diskEpochs []epoch.Entry // while loading: what the epoch file says
+	badEpochs  bool          // while loading: the epoch file is malformed
+
+	stats counters
 }
 
 // view is what readers see of a partition, whoever writes it.
