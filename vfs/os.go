@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -154,9 +155,16 @@ func (o *osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	return newOSFile(f, o.readOnly), nil
 }
 
+// truncatesOnOpen: hosts of WebAssembly refuse os.Root's call with O_TRUNC, so a file is emptied after it was opened.
+var truncatesOnOpen = runtime.GOOS != "wasip1"
+
 // openRegular opens a regular file and nothing else. openNonblock keeps a FIFO from blocking the call; on regular files
 // it has no effect.
 func (o *osFS) openRegular(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	empty := flag&os.O_TRUNC != 0 && !truncatesOnOpen
+	if empty {
+		flag &^= os.O_TRUNC
+	}
 	f, err := o.root.OpenFile(name, flag|openNonblock, perm)
 	if err != nil {
 		return nil, o.named("open", name, err)
@@ -168,6 +176,8 @@ func (o *osFS) openRegular(name string, flag int, perm fs.FileMode) (*os.File, e
 		err = syscall.EISDIR
 	case !fi.Mode().IsRegular():
 		err = errNotRegular
+	case empty:
+		err = f.Truncate(0)
 	}
 	if err != nil {
 		f.Close()

@@ -143,3 +143,24 @@ func TestClosingTheTreeReleasesItsDirectory(t *testing.T) {
 	_, err = fsys.Lock(".lock")
 	require.ErrorIs(t, err, fs.ErrClosed)
 }
+
+// Where a host cannot open and empty a file in one call, the file is emptied after it was opened.
+func TestAFileIsEmptiedWhereOpeningDoesNotTruncate(t *testing.T) {
+	defer func(was bool) { truncatesOnOpen = was }(truncatesOnOpen)
+	truncatesOnOpen = false
+	fsys, err := OS(t.TempDir())
+	require.NoError(t, err)
+	for _, content := range []string{"a longer text", "short", ""} {
+		f, err := fsys.OpenFile("file", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+		require.NoError(t, err)
+		_, err = f.WriteAt([]byte(content), 0)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		got, err := ReadFile(fsys, "file", 100)
+		require.NoError(t, err)
+		require.Equal(t, content, string(got))
+	}
+	require.NoError(t, fsys.MkdirAll("folder", 0o755))
+	_, err = fsys.OpenFile("folder", os.O_RDWR|os.O_TRUNC, 0o644)
+	require.Error(t, err)
+}
