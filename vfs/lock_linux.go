@@ -1,52 +1,11 @@
 package vfs
 
-import (
-	"io"
-	"os"
-	"strconv"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
+// Open file description locks conflict with POSIX locks of other processes both ways, and with a second opener in this
+// process. They end with the last copy of their own descriptor, whatever else the process closes.
+const (
+	setLock         = unix.F_OFD_SETLK
+	getLock         = unix.F_OFD_GETLK
+	closeDropsLocks = false
 )
-
-// Open file description locks end with the last copy of their own descriptor, whatever else the process closes.
-const closeDropsLocks = false
-
-// lockOS takes the lock a JVM would take, a write lock over the whole file, but tied to this descriptor (F_OFD_SETLK):
-// it conflicts with POSIX locks of other processes both ways, and with a second opener in this process.
-func lockOS(f *os.File) (holder string, err error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return "", err
-	}
-	if cerr := raw.Control(func(fd uintptr) { holder, err = lockFD(fd) }); cerr != nil {
-		return "", cerr
-	}
-	return holder, err
-}
-
-func lockFD(fd uintptr) (holder string, err error) {
-	for range lockAttempts {
-		lk := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
-		switch err = unix.FcntlFlock(fd, unix.F_OFD_SETLK, &lk); err {
-		case nil:
-			return "", nil
-		case unix.EINTR:
-			continue
-		case unix.EAGAIN, unix.EACCES:
-		default:
-			return "", err
-		}
-		lk = unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
-		if unix.FcntlFlock(fd, unix.F_OFD_GETLK, &lk) != nil {
-			return "", errHeld
-		}
-		if lk.Type == unix.F_UNLCK {
-			continue // released between the two calls
-		}
-		if lk.Pid > 0 { // -1 for another descriptor lock, 0 for a process outside this namespace
-			holder = "process " + strconv.Itoa(int(lk.Pid))
-		}
-		return holder, errHeld
-	}
-	return "", errHeld
-}
