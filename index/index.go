@@ -176,6 +176,29 @@ func (x *Index) Lookup(offset int64) (Entry, error) {
 	return x.decode(raw[:]), nil
 }
 
+// Near is Lookup in near[0] and, as far as one look at a page of the index finds them, the two entries that follow. n, at
+// least 1, counts all three; fewer than that does not mean that there are no more.
+func (x *Index) Near(offset int64) (near [3]Entry, n int, err error) {
+	near[0].Offset = x.base
+	rel, ok := mapped.Relative(x.base, offset)
+	if !ok {
+		return near, 1, nil
+	}
+	var behind [2]mapped.Raw
+	raw, slot, n, err := x.t.Near(offsetKey, rel, behind[:])
+	if err != nil {
+		return near, 1, x.damage(err)
+	}
+	if slot < 0 {
+		return near, 1, nil
+	}
+	near[0] = x.decode(raw[:])
+	for i := range n {
+		near[1+i] = x.decode(behind[i][:])
+	}
+	return near, 1 + n, nil
+}
+
 // UpperBound is the first entry with a Position of at least position; false if there is none. A fetch of size bytes
 // from position p ends before UpperBound(p + size).Offset.
 func (x *Index) UpperBound(position int64) (Entry, bool, error) {

@@ -427,3 +427,39 @@ func TestWithoutAFileSystemThereIsAnErrorAndNoPanic(t *testing.T) {
 	_, err = Rebuild(file, 0, o, seq(nil))
 	require.ErrorIs(t, err, fs.ErrInvalid)
 }
+
+func TestNearIsLookupAndWhatFollows(t *testing.T) {
+	x, err := Create("0.index", 100, Options{FS: vfs.Mem()})
+	require.NoError(t, err)
+	var all []Entry
+	for i := range int64(1100) {
+		all = append(all, Entry{Offset: 110 + 10*i, Position: 5000 * (i + 1)})
+	}
+	near, n, err := x.Near(500)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, Entry{Offset: 100}, near[0])
+	for _, e := range all {
+		require.NoError(t, x.Append(e))
+	}
+	look := func() {
+		for i, e := range all {
+			near, n, err := x.Near(e.Offset + 3)
+			require.NoError(t, err)
+			require.Equal(t, all[i:min(i+n, len(all))], near[:n])
+			if want := min(3, len(all)-i); i%512 < 509 {
+				require.Equal(t, want, n, "entry %d", i)
+			}
+		}
+		near, n, err = x.Near(50)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, Entry{Offset: 100}, near[0])
+	}
+	look()
+	require.NoError(t, x.Seal())
+	look()
+	require.NoError(t, x.Close())
+	_, _, err = x.Near(500)
+	require.ErrorIs(t, err, fs.ErrClosed)
+}

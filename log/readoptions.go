@@ -54,6 +54,9 @@ func WithReset(r Reset) ReadOption { return readOption(func(o *readOptions) { o.
 func WithLimits(l record.Limits) ReadOption { return readOption(func(o *readOptions) { o.limits = l }) }
 
 func collect(options []ReadOption) readOptions {
+	if len(options) == 0 {
+		return readOptions{end: math.MaxInt64}
+	}
 	o := readOptions{end: math.MaxInt64}
 	for _, option := range options {
 		option.apply(&o)

@@ -31,8 +31,8 @@ type reader struct {
 	ahead int    // size of the next read
 }
 
-func newReader(f vfs.File, pos, end int64) *reader {
-	r := &reader{f: f, pos: pos, end: end, ahead: firstRead, lent: readBuffers.Get().(*[readBuffer]byte)}
+func newReader(f vfs.File, pos, end int64) reader {
+	r := reader{f: f, pos: pos, end: end, ahead: firstRead, lent: readBuffers.Get().(*[readBuffer]byte)}
 	r.buf = r.lent[:]
 	return r
 }
@@ -214,7 +214,7 @@ func (s *Segment) each(at start, yield func(record.Batch, error) bool) error {
 		if err != nil {
 			return s.blame(err, m.cuts)
 		}
-		if s.pub.load().cuts != m.cuts {
+		if s.pub.cuts.Load() != m.cuts {
 			return ErrChanged
 		}
 		if !yield(b, nil) {

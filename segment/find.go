@@ -70,14 +70,14 @@ func (s *Segment) readOnce(f func(v view) error) error {
 	err = f(view{s: s, f: h, ix: ix, m: m})
 	switch {
 	case err == nil || err == ErrNotFound:
-		if s.pub.load().cuts != m.cuts {
+		if s.pub.cuts.Load() != m.cuts {
 			return ErrChanged
 		}
 		return err
 	case errors.Is(err, fs.ErrClosed) && s.ix.Load() != ix:
 		return errRetry
 	case errors.Is(err, errIndex) || errors.Is(err, index.ErrDamaged) || errors.Is(err, vfs.ErrFault):
-		if s.pub.load().cuts != m.cuts {
+		if s.pub.cuts.Load() != m.cuts {
 			return ErrChanged
 		}
 		if e := s.distrust(ix); e != nil && !errors.Is(e, errIndex) {
@@ -97,7 +97,7 @@ func (s *Segment) blame(err error, cuts int64) error {
 	if !ok {
 		return err
 	}
-	if s.pub.load().cuts != cuts || s.shrunk() {
+	if s.pub.cuts.Load() != cuts || s.shrunk() {
 		return ErrChanged
 	}
 	return s.corrupt(bad)
@@ -211,7 +211,7 @@ func (s *Segment) First() (Position, error) {
 	if err != nil {
 		return Position{}, s.blame(err, m.cuts)
 	}
-	if s.pub.load().cuts != m.cuts {
+	if s.pub.cuts.Load() != m.cuts {
 		return Position{}, ErrChanged
 	}
 	s.pub.learn(m.cuts, func(m *marks) { m.firstTs = hd.maxTs })

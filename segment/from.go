@@ -67,18 +67,20 @@ func (v view) start(offset int64) (start, error) {
 	if offset <= v.s.base {
 		return start{ahead: firstRead}, nil
 	}
-	e, err := v.ix.offset.Lookup(offset)
+	near, n, err := v.ix.offset.Near(offset)
 	if err != nil {
 		return start{}, err
 	}
+	e, at := near[0], 0
 	holds := e
 	if e.Offset < offset {
-		if holds, err = v.behind(e); err != nil {
+		at = 1
+		if holds, err = v.behind(e, near[at:n]); err != nil {
 			return start{}, err
 		}
 	}
 	if holds.Position > 0 && (holds == e || holds.Position-e.Position >= walkWindow) {
-		next, err := v.behind(holds)
+		next, err := v.behind(holds, near[min(at+1, n):n])
 		if err != nil {
 			return start{}, err
 		}
@@ -94,11 +96,17 @@ func (v view) start(offset int64) (start, error) {
 	return start{pos: p.Pos, ahead: max(p.Size, firstRead)}, err
 }
 
-// behind is the entry that follows e; its position is 0 if there is none within the log.
-func (v view) behind(e index.Entry) (index.Entry, error) {
-	next, ok, err := v.ix.offset.UpperBound(e.Position + 1)
-	if err != nil || !ok || next.Position >= v.m.size {
+// behind is the entry that follows e, the first of those known to do so if there are any; its position is 0 if there is
+// none within the log.
+func (v view) behind(e index.Entry, known []index.Entry) (next index.Entry, err error) {
+	ok := len(known) > 0
+	if ok {
+		next = known[0]
+	} else if next, ok, err = v.ix.offset.UpperBound(e.Position + 1); err != nil {
 		return index.Entry{}, err
+	}
+	if !ok || next.Position >= v.m.size {
+		return index.Entry{}, nil
 	}
 	return next, nil
 }

@@ -3,6 +3,7 @@ package segment
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 )
 
 // unknown stands in marks for a fact that is in the files but was not read yet.
@@ -19,8 +20,9 @@ type marks struct {
 }
 
 type published struct {
-	mu sync.Mutex // guards m; nothing is called under it
-	m  marks
+	mu   sync.Mutex // guards m; nothing is called under it
+	m    marks
+	cuts atomic.Int64 // m.cuts, for those who only look whether it has moved
 }
 
 func (p *published) load() marks {
@@ -43,6 +45,7 @@ func (p *published) cut(m marks) {
 	p.mu.Lock()
 	m.cuts = p.m.cuts + 1
 	p.m = m
+	p.cuts.Store(m.cuts)
 	p.mu.Unlock()
 }
 

@@ -87,7 +87,7 @@ func (r *Region) Trim() error {
 		n, err = v.whole(r.pos, r.pos+r.n)
 		return err
 	})
-	if err == nil && r.s.pub.load().cuts != r.cuts {
+	if err == nil && r.s.pub.cuts.Load() != r.cuts {
 		err = ErrChanged
 	}
 	if err == nil {
@@ -192,7 +192,7 @@ func (r *Region) ReadAt(p []byte, off int64) (int, error) {
 
 // check judges bytes that were just read or sent: at is where they end in the region.
 func (r *Region) check(at int64, whole bool) error {
-	if r.s.pub.load().cuts != r.cuts || !whole && r.s.shrunk() {
+	if r.s.pub.cuts.Load() != r.cuts || !whole && r.s.shrunk() {
 		if whole {
 			return ErrChanged
 		}

@@ -93,7 +93,7 @@ func (s *Segment) scan(ctx context.Context, o ScanOptions) (Scan, *builder, erro
 	c := scanner{s: s, ctx: ctx, o: o, f: h, end: end, b: s.newBuilder(),
 		out: Scan{NextOffset: s.base, FirstOffset: -1, FirstEpoch: -1, LastEpoch: -1, LowestEpoch: -1, MaxTimestamp: -1}}
 	err = c.run()
-	if s.pub.load().cuts != m.cuts {
+	if s.pub.cuts.Load() != m.cuts {
 		err = ErrChanged
 	}
 	return c.out, c.b, err

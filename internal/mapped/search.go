@@ -24,6 +24,21 @@ func (t *Table) Floor(key Key, target int64) (e Raw, slot int, err error) {
 	return e, slot, err
 }
 
+// Near is Floor and up to len(behind) of the entries that follow, as many as lie in the same chunk. If there is no floor
+// there are none of them.
+func (t *Table) Near(key Key, target int64, behind []Raw) (e Raw, slot, n int, err error) {
+	q := queries.Get().(*query)
+	q.want, q.key, q.target = floor, key, target
+	q.behind = q.room[:min(len(behind), len(q.room))]
+	err = t.answer(q)
+	if e, slot = q.found, q.slot; err == nil && slot >= 0 {
+		n = copy(behind, q.behind[:q.near])
+	}
+	q.behind = nil
+	queries.Put(q)
+	return e, slot, n, err
+}
+
 // Ceil is the first entry whose key is at least target, and its slot; slot -1 if there is none. It allocates nothing.
 func (t *Table) Ceil(key Key, target int64) (e Raw, slot int, err error) {
 	q := queries.Get().(*query)
@@ -90,6 +105,8 @@ type query struct {
 	found  Raw
 	slot   int    // in: the chunk wanted; out: where found is, -1 if nowhere
 	out    []byte // chunk: its entries, in buf
+	behind []Raw  // floor: wanted entries that follow, in room,
+	near   int    // and how many there are
 
 	size, per int // bytes of an entry, entries of a chunk
 	tail      []byte
@@ -101,6 +118,7 @@ type query struct {
 
 	inMapping func(b []byte)
 	buf       [pageSize]byte
+	room      [2]Raw
 }
 
 var queries = sync.Pool{New: func() any {
@@ -134,7 +152,7 @@ func Changed(err error) bool {
 }
 
 func (t *Table) ask(s *state, q *query) error {
-	q.size, q.per, q.n, q.err, q.found, q.out = t.size, t.chunk(), s.start, nil, Raw{}, nil
+	q.size, q.per, q.n, q.err, q.found, q.out, q.near = t.size, t.chunk(), s.start, nil, Raw{}, nil, 0
 	switch s.kind {
 	case closed:
 		return t.pathError("read", fs.ErrClosed)
@@ -206,6 +224,7 @@ func (q *query) searchTail() bool {
 	k := q.upper(q.tail)
 	if q.want == floor {
 		q.take(q.n+k-1, q.tail[(k-1)*q.size:])
+		q.follow(q.tail[k*q.size:])
 	} else if k*q.size < len(q.tail) {
 		q.take(q.n+k, q.tail[k*q.size:])
 	}
@@ -232,6 +251,7 @@ func (q *query) search() {
 		k := q.upper(e)
 		if q.want == floor && k > 0 {
 			q.take(c*q.per+k-1, e[(k-1)*q.size:])
+			q.follow(e[k*q.size:])
 		}
 		if q.want == ceil && k*q.size < len(e) {
 			q.take(c*q.per+k, e[k*q.size:])
@@ -318,4 +338,12 @@ func (q *query) entries(c int) []byte {
 func (q *query) take(slot int, e []byte) {
 	q.slot = slot
 	copy(q.found[:q.size], e)
+}
+
+// follow takes what else is wanted from the entries behind found.
+func (q *query) follow(e []byte) {
+	for ; q.near < len(q.behind) && len(e) >= q.size; e = e[q.size:] {
+		copy(q.behind[q.near][:q.size], e)
+		q.near++
+	}
 }
