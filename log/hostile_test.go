@@ -1,6 +1,7 @@
 package log
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -576,4 +577,33 @@ func TestCloseInEveryState(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, l.Recovery().Clean)
 	require.NoError(t, errOf(l.Append(ctx, record.Record{})))
+}
+
+// Batches larger than every buffer and setting: refused where a setting says so, else stored and read whole.
+func TestHugeBatches(t *testing.T) {
+	huge := batchOf(0, 0, record.None, strings.Repeat("x", 9<<20))
+	b := newBed(t, Config{})
+	require.ErrorIs(t, errOf(b.AppendBatches(ctx, bytes.Clone(huge), AppendOptions{})), ErrTooLarge, "max.message.bytes bounds leaders")
+	for i := range int64(3) {
+		batch := batchOf(i, 0, record.None, strings.Repeat("x", 9<<20))
+		res, err := b.follow(batch)
+		require.NoError(t, err)
+		require.Equal(t, i, res.Base)
+		b.add() // nothing
+	}
+	require.Equal(t, offsetsIn(0, 3), b.readAll(0))
+	f, err := b.Fetch(ctx, 1, FetchOptions{MaxBytes: 10})
+	require.NoError(t, err)
+	require.Greater(t, f.Len(), int64(9<<20), "the first batch comes whole")
+	require.NoError(t, f.Close())
+	b.reopen()
+	require.Equal(t, offsetsIn(1, 3), b.readAll(1))
+
+	small := newBed(t, Config{SegmentBytes: 1 << 20})
+	require.ErrorIs(t, errOf(small.follow(huge)), ErrTooLarge)
+	require.Zero(t, small.Offsets().LogEnd)
+	small.add("x")
+	fits := batchOf(1, 0, record.None, strings.Repeat("x", 1<<20-100))
+	require.NoError(t, errOf(small.follow(fits)))
+	require.Equal(t, []int64{0, 1}, small.bases())
 }

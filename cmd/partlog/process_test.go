@@ -152,3 +152,77 @@ func TestASignalDuringALongCatIsHeard(t *testing.T) {
 	_, _ = io.Copy(io.Discard, out)
 	require.Equal(t, exitInterrupted, codeOf(t, c))
 }
+
+// A command that changes a log is killed at any moment: what is left is the log as it was, as it was to become, or at a
+// batch boundary between the two, and the same command then finishes the job.
+func TestAKilledChangeCanBeRepeated(t *testing.T) {
+	for name, c := range map[string]struct {
+		args       []string
+		start, end int
+	}{
+		"truncate":       {[]string{"truncate", "30"}, 0, 30},
+		"restart-at":     {[]string{"restart-at", "500"}, 500, 500},
+		"delete-records": {[]string{"delete-records", "70"}, 70, 120},
+		"roll":           {[]string{"roll"}, 0, 120},
+		"append":         {[]string{"append", "--from", os.DevNull}, 0, 120},
+		"repair":         {[]string{"repair", "--apply"}, 0, 120},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for i := range 6 {
+				root := t.TempDir()
+				require.Equal(t, exitOK, feed(t, filepath.Join(root, "t-0"), numbered(120), "--batch", "5", "--config", "internal.segment.bytes=900").code)
+				if i%2 == 0 { // the stop before was not clean either
+					require.NoError(t, os.Remove(filepath.Join(root, ".kafka_cleanshutdown")))
+				}
+				args := append([]string{c.args[0], root}, c.args[1:]...)
+				killed := child(t, args...)
+				require.NoError(t, killed.Start())
+				time.Sleep(time.Duration(10+i*15) * time.Millisecond)
+				_ = killed.Process.Kill()
+				_ = killed.Wait()
+
+				n := len(do(t, "cat", root))
+				require.True(t, n%5 == 0 && n <= 120, "%d records", n)
+				again := runIn(t, args...)
+				require.Equal(t, exitOK, again.code, again.err)
+				require.Len(t, do(t, "cat", root), c.end-c.start)
+				require.Equal(t, exitOK, runIn(t, "verify", root).code)
+				require.Equal(t, exitOK, feed(t, root, "{}").code)
+				require.Len(t, do(t, "cat", root), c.end-c.start+1)
+			}
+		})
+	}
+}
+
+// Of many that want to write at once each gets its turn or is told who has the root.
+func TestProcessesThatFightForARootLoseNothing(t *testing.T) {
+	root := t.TempDir()
+	require.Equal(t, exitOK, feed(t, filepath.Join(root, "t-0"), "{}").code)
+	appended := 1
+	for range 4 {
+		var all []*exec.Cmd
+		var errs []*bytes.Buffer
+		for range 5 {
+			c := child(t, "append", root)
+			c.Stdin = strings.NewReader("{}\n{}\n")
+			var b bytes.Buffer
+			c.Stderr = &b
+			require.NoError(t, c.Start())
+			all, errs = append(all, c), append(errs, &b)
+		}
+		won := 0
+		for i, c := range all {
+			switch code := codeOf(t, c); code {
+			case exitOK:
+				won++
+				appended += 2
+			default:
+				require.Equal(t, exitFailed, code)
+				require.Contains(t, errs[i].String(), "is in use by")
+			}
+		}
+		require.Positive(t, won)
+		require.Len(t, do(t, "cat", root), appended)
+	}
+}
