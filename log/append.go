@@ -185,6 +185,9 @@ func (l *Log) write1(ctx context.Context, p *prepared, o AppendOptions) (res App
 	if p.role == Follower && p.first < at.LogEnd {
 		return notAppended, 0, fmt.Errorf("%w: batches start at %d, the log ends at %d", ErrUnexpectedOffset, p.first, at.LogEnd)
 	}
+	if n := int64(len(p.raw)); l.cfg.MaxBytes > 0 && n > l.cfg.MaxBytes {
+		return notAppended, 0, fmt.Errorf("%w: the append has %d bytes, MaxBytes is %d", ErrFull, n, l.cfg.MaxBytes)
+	}
 	if int64(len(p.raw)) > l.cfg.SegmentBytes {
 		return notAppended, 0, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), l.cfg.SegmentBytes)
 	}

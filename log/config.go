@@ -37,19 +37,21 @@ type Config struct {
 	// for Kafka's 0.
 	MaxMessageBytes int
 
-	// RetentionTime to FileDeleteDelay are kept for the cleaner, which a later version adds: nothing is deleted by time or
-	// size, or compacted, yet. Of Cleanup, DeleteRecords heeds Delete, and every append Compact (records need a key);
-	// Compaction.MaxLag rolls segments as SegmentAge does.
-
-	// RetentionTime is retention.ms. Default 7 days; Forever for Kafka's -1, Immediately for 0.
+	// RetentionTime is retention.ms. Default 7 days; Forever for Kafka's -1, Immediately for 0. Kept for the cleaner of a
+	// later version: nothing is deleted by age yet.
 	RetentionTime time.Duration
-	// RetentionBytes is retention.bytes. Default Unlimited (Kafka's -1); ActiveOnly for Kafka's 0.
+	// RetentionBytes is retention.bytes. Default Unlimited (Kafka's -1); ActiveOnly for Kafka's 0. Kept for the cleaner of a
+	// later version: nothing is deleted by size yet, but for MaxBytes with DropOldest.
 	RetentionBytes int64
-	// Cleanup is cleanup.policy, a set. Default Delete; NoCleanup for Kafka's empty list.
+	// Cleanup is cleanup.policy, a set. Default Delete; NoCleanup for Kafka's empty list. Without Delete, DeleteRecords
+	// refuses; with Compact, every record needs a key. The rest is kept for the cleaner of a later version: no segment is
+	// deleted or compacted yet.
 	Cleanup Cleanup
-	// Compaction is used when Cleanup has Compact, by the cleaner.
+	// Compaction is for logs whose Cleanup has Compact. MaxLag rolls their segments as SegmentAge does; the rest is kept for
+	// the cleaner of a later version.
 	Compaction CompactionConfig
-	// FileDeleteDelay is file.delete.delay.ms: how long files marked .deleted stay. Default 1 minute; Immediately for 0.
+	// FileDeleteDelay is file.delete.delay.ms: how long files marked .deleted stay. Default 1 minute; Immediately for 0. Kept
+	// for the cleaner of a later version: what goes now goes at once.
 	FileDeleteDelay time.Duration
 
 	// TimestampType is message.timestamp.type. Default CreateTime.
@@ -82,7 +84,8 @@ type Config struct {
 	// MaxBytes is a hard cap for the log's .log files, in bytes; 0 for none. Kafka has no such setting.
 	MaxBytes int64
 	// WhenFull says what an append does that would pass MaxBytes: ErrFull, or the oldest segments go first. Either way
-	// one that is larger than MaxBytes is ErrFull.
+	// one that is larger than MaxBytes is ErrFull. With DropOldest the log has segments of at most half of MaxBytes, whatever
+	// SegmentBytes says (an eighth, if the largest message fits): only whole ones can go.
 	WhenFull WhenFull
 	// Visibility says what moves the high watermark.
 	Visibility Visibility
@@ -92,7 +95,8 @@ type Config struct {
 	ProducerExpiry time.Duration
 }
 
-// CompactionConfig is the part of Config that compaction uses; zero fields are Kafka's defaults.
+// CompactionConfig is the part of Config that compaction uses; zero fields are Kafka's defaults. But for MaxLag it is kept
+// for the cleaner of a later version.
 type CompactionConfig struct {
 	// MinDirtyRatio is min.cleanable.dirty.ratio, 0 to 1. Default 0.5; AnyDirt for Kafka's 0.
 	MinDirtyRatio float64
@@ -135,8 +139,8 @@ func (d Durability) String() string { return name(d, "inherit", "durable", "buff
 type Cleanup uint8
 
 const (
-	Delete    Cleanup = 1 << iota // whole old segments go, by time, size and start offset
-	Compact                       // the last record of each key stays
+	Delete    Cleanup = 1 << iota // whole old segments go, by time, size and start offset (with the cleaner of a later version)
+	Compact                       // the last record of each key stays (likewise)
 	NoCleanup                     // Kafka's empty list: nothing ever goes but by DeleteRecords
 )
 
@@ -240,6 +244,14 @@ var defaults = Config{
 
 // withDefaults is the effective configuration: every zero field filled in.
 func (c Config) withDefaults() Config { return c.inherit(defaults) }
+
+// fitted lowers SegmentBytes where DropOldest could only drop nearly everything.
+func (c Config) fitted() Config {
+	if c.WhenFull == DropOldest && c.MaxBytes > 0 && c.SegmentBytes > c.MaxBytes/2 {
+		c.SegmentBytes = max(c.MaxBytes/8, min(int64(c.MaxMessageBytes), c.MaxBytes/2), 1)
+	}
+	return c
+}
 
 // inherit fills c's zero fields from another configuration. A set switch (bool) of either one stays set.
 func (c Config) inherit(from Config) Config {

@@ -13,9 +13,9 @@ type ConfigNote struct {
 	Text     string
 }
 
-// ConfigNotes names the keys that have no effect on a Config: those Kafka removed, those that belong to another part
-// of a broker, and compression levels of a codec that is not the compression type. In the order of the keys; unknown
-// ones are left to ParseConfig, which refuses them.
+// ConfigNotes names the keys that have no effect on a Config, or whose field has none yet: those Kafka removed, those that
+// belong to another part of a broker, those kept for a later version, and compression levels of a codec that is not the
+// compression type. In the order of the keys; unknown ones are left to ParseConfig, which refuses them.
 func ConfigNotes(kafka map[string]string) []ConfigNote {
 	var notes []ConfigNote
 	c, _ := ParseConfig(kafka)
@@ -25,12 +25,43 @@ func ConfigNotes(kafka map[string]string) []ConfigNote {
 			notes = append(notes, ConfigNote{Key: key, Obsolete: o.removed, Text: o.text})
 			continue
 		}
+		if text := laterText(key); text != "" {
+			notes = append(notes, ConfigNote{Key: key, Text: text})
+			continue
+		}
 		codec, isLevel := strings.CutSuffix(strings.TrimPrefix(key, "compression."), ".level")
 		if isLevel && codec != c.CompressionType && slices.Contains(compressionTypes, codec) {
 			notes = append(notes, ConfigNote{Key: key, Text: "compression.type is " + c.CompressionType})
 		}
 	}
 	return notes
+}
+
+// later are the settings whose fields are kept for what a later version adds.
+var later = map[string]string{
+	"retention.ms":                        "cleaner",
+	"retention.bytes":                     "cleaner",
+	"file.delete.delay.ms":                "cleaner",
+	"min.cleanable.dirty.ratio":           "cleaner",
+	"min.compaction.lag.ms":               "cleaner",
+	"delete.retention.ms":                 "cleaner",
+	"log.cleaner.dedupe.buffer.size":      "cleaner",
+	"log.cleaner.io.max.bytes.per.second": "cleaner",
+	"min.insync.replicas":                 "replication",
+	"unclean.leader.election.enable":      "replication",
+	"producer.id.expiration.ms":           "producer state",
+}
+
+// laterText is the note on a key, or a broker's synonym of it, that has no effect yet.
+func laterText(key string) string {
+	for i := range settings {
+		s := &settings[i]
+		mine := s.key == key || slices.ContainsFunc(s.broker, func(b synonym) bool { return b.key == key })
+		if what := later[s.key]; mine && what != "" {
+			return "kept for the " + what + " of a later version; it has no effect yet"
+		}
+	}
+	return ""
 }
 
 // otherKey is a key of Kafka's that is known and has no field in Config.

@@ -301,9 +301,9 @@ func TestRemovedAndForeignKeysAreAcceptedAndNoted(t *testing.T) {
 	require.Equal(t, map[string]bool{
 		"replica.lag.max.messages": true, "message.format.version": true, "log.message.format.version": true,
 		"log.message.timestamp.difference.max.ms": true,
-		"log.cleaner.threads":                     false, "replica.lag.time.max.ms": false, "remote.storage.enable": false,
+		"log.cleaner.threads":                     false, "replica.lag.time.max.ms": false, "remote.storage.enable": false, "retention.ms": false,
 	}, obsolete)
-	require.Empty(t, ConfigNotes(pairs("retention.ms=5 no.such.key=1")))
+	require.Empty(t, ConfigNotes(pairs("segment.ms=5 no.such.key=1")))
 }
 
 func TestTopicKeysAreToldFromBrokerKeys(t *testing.T) {
@@ -322,7 +322,9 @@ func TestTheSettingsOfRealTopicsAreUnderstood(t *testing.T) {
 		for key, text := range given {
 			require.Equal(t, text, printed[key], "%s %s", name, key)
 		}
-		require.Empty(t, ConfigNotes(given))
+		for _, n := range ConfigNotes(given) {
+			require.Contains(t, n.Text, "of a later version", n.Key)
+		}
 	}
 }
 
@@ -446,4 +448,30 @@ func FuzzParseConfig(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, c.Kafka(), again.Kafka())
 	})
+}
+
+// Settings that the cleaner of a later version is for do not pass as if they did something.
+func TestNotesNameSettingsWithoutEffectYet(t *testing.T) {
+	notes := ConfigNotes(pairs("retention.ms=5 log.retention.hours=2 retention.bytes=7 file.delete.delay.ms=1 min.insync.replicas=2 segment.bytes=2000000"))
+	keys := []string{}
+	for _, n := range notes {
+		keys = append(keys, n.Key)
+		require.False(t, n.Obsolete)
+		require.Contains(t, n.Text, "of a later version")
+	}
+	require.Equal(t, []string{"file.delete.delay.ms", "log.retention.hours", "min.insync.replicas", "retention.bytes", "retention.ms"}, keys)
+}
+
+// DropOldest takes whole segments: with few large ones nearly everything would go at once.
+func TestDropOldestKeepsMostOfWhatFits(t *testing.T) {
+	b := newBed(t, Config{MaxBytes: 100_000, WhenFull: DropOldest, MaxMessageBytes: 5_000})
+	require.Equal(t, int64(12_500), b.Config().SegmentBytes)
+	for range 200 {
+		b.add(strings.Repeat("x", 1000))
+		if s := b.Stats(); s.Offsets.LogStart > 0 {
+			require.Greater(t, s.Bytes, int64(80_000))
+		}
+	}
+	require.LessOrEqual(t, b.Stats().Bytes, int64(100_000))
+	require.Positive(t, b.Offsets().LogStart)
 }

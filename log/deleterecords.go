@@ -11,7 +11,8 @@ import (
 const ToHighWatermark int64 = -1
 
 // DeleteRecords raises the log start offset to before (Kafka's DeleteRecords): records below are gone for every reader
-// at once and durably. Files go later, when retention finds whole segments below the start. Below the present start it
+// at once and durably. Their files stay: removing whole segments below the start is the cleaner's, which a later version
+// adds. Below the present start it
 // changes nothing; above the high watermark it is *OffsetRangeError; a log whose cleanup.policy lacks delete refuses
 // with ErrPolicy.
 func (l *Log) DeleteRecords(ctx context.Context, before int64) error {

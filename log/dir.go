@@ -9,9 +9,11 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/partlog/partlog/index"
@@ -31,7 +33,10 @@ type DirConfig struct {
 	LockTimeout time.Duration    // how long to wait for another owner; 0: not at all
 	MaxMappings int              // mapped index files over all logs; 0: a quarter of Linux' default vm.max_map_count
 	Map         index.MapMode    // index.Never: read indexes without mapping them
-	NoEvict     bool             // trust the page cache in recovery: faster, but blind to an earlier failed sync
+	// Progress is called now and then while Open recovers a partition, from its goroutine: bytes read, of how many. It must
+	// not call the Dir.
+	Progress func(tp TopicPartition, done, total int64)
+	NoEvict  bool // trust the page cache in recovery: faster, but blind to an earlier failed sync
 }
 
 // Dir is a Kafka log dir: one lock, the checkpoints and many partitions. It starts nothing by itself: partitions are
@@ -75,8 +80,15 @@ func (d *Dir) startsClean(tp TopicPartition) bool {
 
 // OpenDir takes the lock of a log root, creating the root if it does not exist. ErrLocked (with *vfs.LockedError): a
 // broker or another opener has it. A malformed checkpoint does not stop it: the marks fall back to the safe side and
-// every affected log reports so in its Recovery.
+// every affected log reports so in its Recovery. ErrNotLog: root is empty, or a file. *ConfigError: DirConfig.Defaults
+// cannot be used; nothing was touched.
 func OpenDir(root string, c DirConfig) (*Dir, error) {
+	if root == "" && c.FS == nil {
+		return nil, errNoPath
+	}
+	if err := c.Defaults.Validate(); err != nil {
+		return nil, err
+	}
 	var own vfs.FS // made here, so given back here
 	if c.FS == nil {
 		fsys, err := vfs.OS(root)
@@ -146,17 +158,47 @@ func (d *Dir) readRoot() error {
 	return checkpoint.RemoveCleanMarker(d.fs)
 }
 
+var errNoPath = fmt.Errorf("%w: the path is empty", ErrNotLog)
+
 // openError gives an error of opening its name in this package.
 func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, vfs.ErrLocked):
-		return fmt.Errorf("%w: %s: %w", ErrLocked, path, err)
+		return &openFailure{ErrLocked, path, err}
 	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
-		return fmt.Errorf("%w: %s: %w", ErrReadOnly, path, err)
+		return &openFailure{ErrReadOnly, path, err}
 	case isNoSpace(err):
-		return fmt.Errorf("%w: open %s: %w", ErrNoSpace, path, err)
+		return &openFailure{ErrNoSpace, path, err}
+	case errors.Is(err, syscall.ENOTDIR):
+		return &openFailure{ErrNotLog, path, err}
 	}
-	return fmt.Errorf("open %s: %w", path, err)
+	return &openFailure{nil, path, err}
+}
+
+// openFailure is an error of opening a path, which it names once. kind may be nil.
+type openFailure struct {
+	kind error
+	path string
+	err  error
+}
+
+func (e *openFailure) Error() string {
+	text := e.err.Error()
+	if p, ok := e.err.(*fs.PathError); ok && filepath.Clean(p.Path) == filepath.Clean(e.path) {
+		text = p.Err.Error()
+	}
+	text = e.path + ": " + text
+	if e.kind == nil {
+		return "open " + text
+	}
+	return e.kind.Error() + ": " + text
+}
+
+func (e *openFailure) Unwrap() []error {
+	if e.kind == nil {
+		return []error{e.err}
+	}
+	return []error{e.kind, e.err}
 }
 
 // Open loads a partition, creating it if absent, and recovers it if the last stop was not clean. A partition that is
@@ -361,9 +403,28 @@ func (d *Dir) writeRoot() error {
 	return checkpoint.WriteCleanMarker(d.fs, d.epoch)
 }
 
+// partitions lists the folders that are a log's not by their names alone: a photos-2024 with pictures in it is none.
+func (d *Dir) partitions() ([]TopicPartition, error) {
+	named, _, err := Folders(d.fs)
+	if err != nil {
+		return nil, err
+	}
+	var logs []TopicPartition
+	for _, tp := range named {
+		entries, err := d.fs.ReadDir(tp.String())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the name may be another way to write the number
+			return nil, err
+		}
+		if !strangers(entries) {
+			logs = append(logs, tp)
+		}
+	}
+	return logs, nil
+}
+
 // stoppedCleanly: the marker speaks for every partition of the root.
 func (d *Dir) stoppedCleanly() (bool, error) {
-	partitions, _, err := Folders(d.fs)
+	partitions, err := d.partitions()
 	if err != nil {
 		return false, err
 	}

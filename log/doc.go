@@ -14,7 +14,8 @@
 //	  log-start-offset-checkpoint           the log start offsets,
 //	  replication-offset-checkpoint         the high watermarks,
 //	  cleaner-offset-checkpoint             and the cleaner
-//	  partlog-durable-hints                 while a durable log is open; Kafka ignores it
+//	  partlog-durable-hints                 while a durable log is open, and after a kill; Kafka ignores it. The next
+//	                                        clean stop removes it; it may be deleted while the root is not in use
 //	  log-0/                                topic "log", partition 0
 //	    00000000000000000000.log            batches; with .index and .timeindex
 //	    00000000000000004711.log            the active segment

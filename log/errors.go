@@ -11,7 +11,7 @@ var (
 	ErrLocked = errors.New("log: directory in use")
 	// ErrReadOnly: the directory cannot be written, or the log was opened by OpenReader.
 	ErrReadOnly = errors.New("log: read only")
-	// ErrNotLog: the path is not a log root or partition folder, or not the one kind that was asked for.
+	// ErrNotLog: the path is empty, a file, or not the kind of folder (log root or partition) that was asked for.
 	ErrNotLog = errors.New("log: not a log directory")
 	// ErrCorrupt: bytes that were known durable cannot be read; a *CorruptError says which. Nothing was cut.
 	ErrCorrupt = errors.New("log: damaged below the recovery point")
@@ -27,7 +27,8 @@ var (
 	ErrNoSpace = errors.New("log: no space left on device")
 	// ErrFull: Config.MaxBytes is reached and WhenFull is Reject.
 	ErrFull = errors.New("log: size limit reached")
-	// ErrTooLarge: a batch above max.message.bytes or an append above segment.bytes.
+	// ErrTooLarge: a batch above max.message.bytes, an append above segment.bytes, or a batch that unpacks to more than
+	// readers allow (WithLimits).
 	ErrTooLarge = errors.New("log: batch or append too large")
 	// ErrInvalidRecord: the leader's checks refuse a record or batch.
 	ErrInvalidRecord = errors.New("log: invalid record")
@@ -37,12 +38,12 @@ var (
 	ErrUnexpectedOffset = errors.New("log: end offset is not the expected one")
 	// ErrOffsetsOutOfOrder: a follower's batches do not ascend.
 	ErrOffsetsOutOfOrder = errors.New("log: offsets out of order")
-	// ErrFenced: a leader, producer or coordinator epoch is stale.
-	ErrFenced = errors.New("log: stale leader, producer or coordinator epoch")
-	// ErrOutOfOrder: a producer's sequence number leaves a gap.
-	ErrOutOfOrder = errors.New("log: producer sequence out of order")
-	// ErrTxnState: the state of the producer's transaction does not allow the call.
-	ErrTxnState = errors.New("log: transaction state does not allow this")
+	// ErrFenced: a leader epoch is stale.
+	ErrFenced = errors.New("log: stale leader epoch")
+	// ErrVisibility: SetHighWatermark of a log whose Config.Visibility is not External.
+	ErrVisibility = errors.New("log: the high watermark is not set from outside")
+	// ErrTopicID: the partition has another topic id, or the id given is zero.
+	ErrTopicID = errors.New("log: not the topic id of this partition")
 	// ErrPolicy: the call is refused by cleanup.policy (deleting records of a log that is only compacted).
 	ErrPolicy = errors.New("log: cleanup policy does not allow this")
 )
@@ -75,7 +76,10 @@ func (e *UnconfirmedError) Unwrap() error { return e.Err }
 type OffsetRangeError struct{ Offset, LogStart, LogEnd int64 }
 
 func (e *OffsetRangeError) Error() string {
-	return fmt.Sprintf("log: offset %d out of range: the log holds %d to %d", e.Offset, e.LogStart, e.LogEnd)
+	if e.LogStart == e.LogEnd {
+		return fmt.Sprintf("log: offset %d out of range: the log is empty and its next offset is %d", e.Offset, e.LogEnd)
+	}
+	return fmt.Sprintf("log: offset %d out of range: the log holds offsets %d up to %d", e.Offset, e.LogStart, e.LogEnd-1)
 }
 
 // Is makes errors.Is(err, ErrOffsetOutOfRange) true.

@@ -217,6 +217,7 @@ func (f *Fetched) resolve(segs segments, offset, bound int64, o FetchOptions) er
 		}
 		f.region, f.open, f.last = region, true, i+1 < len(segs) && segs[i+1].Base() <= bound
 		f.v.pinned.Add(1)
+		f.watch()
 		return nil
 	}
 	return nil
@@ -248,6 +249,7 @@ type Fetched struct {
 	limits    record.Limits
 	open      bool
 	closed    bool
+	leak      *leak
 	last      bool // the bound is in a later segment: this region will never be longer
 }
 
@@ -317,6 +319,7 @@ func (f *Fetched) Close() error {
 		return nil
 	}
 	f.open = false
+	f.unwatch()
 	f.v.pinned.Add(-1)
 	return f.region.Close()
 }

@@ -216,6 +216,9 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	if err := l.fitPoints(ctx, segs, end, at); err != nil {
 		return err
 	}
+	if err := l.dropSnapshotsAbove(end); err != nil {
+		return err
+	}
 	start := max(at.logStart, segs[0].Base())
 	o := Offsets{LogStart: start, LogEnd: end, Durable: end, RecoveryPoint: min(at.recoveryPoint, end), LeaderEpoch: record.NoEpoch}
 	if at.clean {

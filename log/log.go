@@ -52,6 +52,7 @@ type view struct {
 	list atomic.Pointer[segments]
 	marks
 	followers atomic.Int64 // readers that wait for more
+	leaked    atomic.Int64 // Fetched that the garbage collector found open; see leak_on.go
 	pinned    atomic.Int64 // segments held by iterators in a step and by Fetched
 
 	limits record.Limits // of unpacking, for readers that do not say; zero: the defaults

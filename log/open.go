@@ -15,13 +15,22 @@ import (
 // loneName is the partition that Open creates in an empty root.
 var loneName = TopicPartition{Topic: "log", Partition: 0}
 
-// Open owns dir as a Kafka log root with one partition in it: the single one found there, or a new log-0. It takes
-// dir/.lock, runs no background work and shares everything with OpenDir; Close closes the root too.
+// Open owns dir as a Kafka log root with one partition in it: the single one found there, or a new log-0. A folder with a
+// partition's name counts if it is empty or holds a file of a log. It takes dir/.lock, runs no background work and shares
+// everything with OpenDir; Close closes the root too.
 //
-// ErrLocked: someone else has the root. ErrNotLog: dir holds several partitions (use OpenDir) or is itself a partition
-// folder (open its parent). ErrReadOnly, ErrNoSpace: the directory cannot be written. ErrCorrupt: bytes below the
-// recovery point are damaged; nothing was changed.
+// ErrLocked: someone else has the root. ErrNotLog: dir is empty or a file, holds several partitions (use OpenDir) or is
+// itself a partition folder (open its parent). *ConfigError: c cannot be used, and nothing was touched. ErrReadOnly,
+// ErrNoSpace: the directory cannot be written. ErrCorrupt: bytes below the recovery point are damaged; no
+// byte of a log or checkpoint was changed (indexes of what is intact before them may have been made anew, and the marker of
+// a clean stop is gone: it said what is not so).
 func Open(dir string, c Config) (*Log, error) {
+	if dir == "" {
+		return nil, errNoPath
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
 	if err := notPartition(dir); err != nil {
 		return nil, err
 	}
@@ -50,7 +59,7 @@ func notPartition(dir string) error {
 }
 
 func (d *Dir) openLone(dir string, c Config) (*Log, error) {
-	partitions, _, err := d.Folders()
+	partitions, err := d.partitions()
 	if err != nil {
 		return nil, openError(dir, err)
 	}
@@ -79,6 +88,7 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	c = c.fitted()
 	codec, err := parseTarget(c.CompressionType)
 	if err != nil {
 		return nil, err

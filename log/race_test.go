@@ -211,7 +211,7 @@ func TestEveryCallBesideEveryOther(t *testing.T) {
 				for range 200 {
 					switch err := call(); {
 					case err == nil, errors.Is(err, ErrOffsetOutOfRange), errors.Is(err, ErrTruncated), errors.Is(err, ErrNotFound),
-						errors.Is(err, ErrPolicy), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrFenced):
+						errors.Is(err, ErrVisibility), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrFenced):
 					case errors.Is(err, ErrClosed):
 						return
 					default:

@@ -42,6 +42,7 @@ type Reader struct {
 	// mu guards all below and the search for more, I/O included; marks.mu comes after it.
 	mu       sync.Mutex
 	known    tail
+	epoch    int32 // leader epoch of the last batch; -1 none
 	growing  int64 // base of the segment that may still be appended to; -1 none
 	bad      int64 // base of the last segment if it is damaged below trusted; -1 not
 	vouched  bool  // the root carries the marker of a clean stop
@@ -59,6 +60,9 @@ type Reader struct {
 func OpenReader(partitionDir string, o ReaderOptions) (*Reader, error) {
 	name := filepath.Base(filepath.Clean(partitionDir))
 	r := &Reader{stop: o.Stop, growing: -1, bad: -1, points: map[string]point{}}
+	if partitionDir == "" {
+		return nil, errNoPath
+	}
 	if o.FS == nil {
 		abs, err := filepath.Abs(partitionDir)
 		if err != nil {
@@ -160,7 +164,7 @@ func (m *marks) notice() <-chan struct{} {
 // TopicPartition names the partition; zero if the folder's name is no partition's.
 func (r *Reader) TopicPartition() TopicPartition { return r.tp }
 
-// Offsets is what the last look found.
+// Offsets is what the last look found. LeaderEpoch is that of the last batch.
 func (r *Reader) Offsets() Offsets { return r.load() }
 
 // Refresh looks once whether the writer has gone on; Offsets then says what there is.

@@ -76,15 +76,17 @@ func cleanEnd(active *segment.Segment) (bool, error) {
 }
 
 func (l *Log) recoverFrom(ctx context.Context, segs segments, from int, at stored) (segments, error) {
+	told := l.progress(segs[from:])
 	for i := from; i < len(segs); i++ {
 		if err := l.checkOrder(segs, i); err != nil {
 			return segs, err
 		}
 		later := segs[i+1:]
 		s, err := segs[i].Recover(ctx, segment.ScanOptions{
-			Durable: at.durable,
-			Each:    l.learnEpoch,
-			Evict:   !l.dir.cfg.NoEvict,
+			Durable:  at.durable,
+			Each:     l.learnEpoch,
+			Evict:    !l.dir.cfg.NoEvict,
+			Progress: told(segs[i]),
 			BeforeCut: func(s segment.Scan, tail io.ReaderAt) error {
 				return l.beforeCut(segs[i], later, s, tail)
 			},
@@ -103,6 +105,19 @@ func (l *Log) recoverFrom(ctx context.Context, segs segments, from int, at store
 		return segs[:i+1], l.dropSnapshotsAbove(s.NextOffset)
 	}
 	return segs, nil
+}
+
+// progress tells DirConfig.Progress how far the recovery of these segments is, one after the other.
+func (l *Log) progress(segs segments) (of func(*segment.Segment) func(done, total int64)) {
+	tell, total, before := l.dir.cfg.Progress, segs.bytes(), int64(0)
+	return func(seg *segment.Segment) func(done, total int64) {
+		if tell == nil {
+			return nil
+		}
+		base := before
+		before += seg.Size()
+		return func(done, _ int64) { tell(l.tp, min(base+done, total), total) }
+	}
 }
 
 // checkOrder refuses a segment that overlaps the one before it, or whose leader epochs fall below its predecessor's: a
@@ -144,7 +159,7 @@ func (l *Log) checkOrder(segs segments, i int) error {
 // cut is saved if it holds whole batches.
 func (l *Log) beforeCut(seg *segment.Segment, later segments, s segment.Scan, tail io.ReaderAt) error {
 	for i := len(later) - 1; i >= 0; i-- {
-		if err := l.setAside(later[i]); err != nil {
+		if err := l.setAside(later[i], "the log was cut before this segment"); err != nil {
 			return err
 		}
 	}
@@ -161,13 +176,13 @@ func (l *Log) beforeCut(seg *segment.Segment, later segments, s segment.Scan, ta
 
 // setAside takes a segment that cannot follow any more out of the folder. Its records, if it has any, become a plain
 // file in the root, where no broker takes it for a log.
-func (l *Log) setAside(seg *segment.Segment) error {
+func (l *Log) setAside(seg *segment.Segment, why string) error {
 	if seg.Size() > 0 {
 		saved := l.savedName(seg.Base(), 0)
-		l.recovery.Cut += seg.Size()
-		l.recovery.Saved = saved
+		l.recovery.SetAside += seg.Size()
+		l.recovery.Saved = append(l.recovery.Saved, saved)
 		l.find(Finding{File: seg.File(), Position: 0, Offset: seg.Base(), Kind: FindingTail,
-			Detail: "the log was cut before this segment; its file is kept as " + saved})
+			Detail: why + "; its file is kept as " + saved})
 		if err := l.fs.Rename(seg.File(), saved); err != nil {
 			return err
 		}
@@ -195,7 +210,7 @@ func (l *Log) saveTail(seg *segment.Segment, s segment.Scan, tail io.ReaderAt) e
 	if err := copyOut(l.fs, name, io.NewSectionReader(tail, s.ValidBytes, s.CutBytes)); err != nil {
 		return fmt.Errorf("save %d bytes cut from %s: %w", s.CutBytes, seg.File(), err)
 	}
-	l.recovery.Saved = name
+	l.recovery.Saved = append(l.recovery.Saved, name)
 	return nil
 }
 
@@ -207,7 +222,7 @@ func (l *Log) reportCut(seg *segment.Segment, s segment.Scan) {
 	}
 	detail := fmt.Sprintf("%d bytes cut: %s", s.CutBytes, why)
 	if s.Verdict == segment.TornWithValid {
-		detail += fmt.Sprintf("; %d whole batches stood behind and were kept as %s", s.ValidBehind, l.recovery.Saved)
+		detail += fmt.Sprintf("; %d whole batches stood behind and were kept as %s", s.ValidBehind, l.recovery.Saved[len(l.recovery.Saved)-1])
 	}
 	l.find(Finding{File: seg.File(), Position: s.ValidBytes, Offset: s.NextOffset, Kind: FindingTail, Detail: detail})
 }
@@ -230,7 +245,7 @@ func (l *Log) startAbove(segs segments, at stored) (segments, error) {
 	}
 	if known := max(at.recoveryPoint, at.hint); end < known {
 		l.find(Finding{File: segs.active().File(), Position: segs.active().Size(), Offset: end, Kind: FindingShort,
-			Detail: fmt.Sprintf("the log ends cleanly at offset %d, %d was known durable: somebody truncated it", end, known)})
+			Detail: fmt.Sprintf("the log ends with a whole batch at offset %d, but all up to offset %d was known to be on the device: the records between are gone", end, known)})
 	}
 	if end >= at.logStart {
 		return segs, nil
@@ -238,7 +253,7 @@ func (l *Log) startAbove(segs segments, at stored) (segments, error) {
 	l.find(Finding{File: segs.active().File(), Position: -1, Offset: end, Kind: FindingShort,
 		Detail: fmt.Sprintf("the log ends at offset %d, below its start offset %d; it starts over there", end, at.logStart)})
 	for i := len(segs) - 1; i >= 0; i-- {
-		if err := l.setAside(segs[i]); err != nil {
+		if err := l.setAside(segs[i], "the log starts over behind this segment"); err != nil {
 			return segs, err
 		}
 	}

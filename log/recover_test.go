@@ -265,9 +265,9 @@ func TestVerdictsAfterAKill(t *testing.T) {
 			r := s.log.Recovery()
 			require.False(t, r.Clean)
 			require.Equal(t, v.cut, r.Cut > 0, "%+v", r)
-			require.Equal(t, v.saved, r.Saved != "", "%+v", r)
+			require.Equal(t, v.saved, len(r.Saved) > 0, "%+v", r)
 			if v.saved {
-				require.Equal(t, string(tail[len(tail)-int(r.Cut):]), string(s.read(r.Saved)))
+				require.Equal(t, string(tail[len(tail)-int(r.Cut):]), string(s.read(r.Saved[0])))
 			}
 			require.Equal(t, v.cut || v.end < 9, len(r.Findings) > 0, "%+v", r)
 			s.goesOn()
@@ -300,7 +300,7 @@ func TestSavedTailsNeverReplaceOneAnother(t *testing.T) {
 		tail := append(bytes.Repeat([]byte{byte(round + 1)}, 20), batchAt(t, 1, 0)...)
 		s.edit(logFile(0), appendBytes(tail))
 		s.open()
-		want[s.log.Recovery().Saved] = string(tail)
+		want[s.log.Recovery().Saved[0]] = string(tail)
 	}
 	require.Len(t, want, 3)
 	for name, tail := range want {

@@ -10,8 +10,9 @@ import (
 type RecoveryReport struct {
 	Clean    bool     // a clean stop preceded; nothing was scanned
 	Scanned  int64    // bytes of .log files read and checked
-	Cut      int64    // bytes cut off the end, saved first if valid batches stood behind the bad ones
-	Saved    string   // file in the root that holds the cut bytes; "" if none
+	Cut      int64    // bytes that were no whole batch, or stood behind some, cut off the end
+	SetAside int64    // bytes of whole segments that could not follow any more
+	Saved    []string // files in the root that hold what was set aside, and what was cut if it had whole batches in it
 	Rebuilt  []string // derived files that were made anew
 	Removed  []string // leftovers of interrupted work that were removed
 	Findings []Finding
@@ -53,6 +54,7 @@ type Stats struct {
 	Offsets   Offsets
 	Bytes     int64 // of all .log files
 	Segments  int
+	Leaked    int64 // Fetched that were dropped without Close; only builds with the tag logpoison notice
 	Pinned    int   // Fetched that were not closed and running iterators; each holds a segment, dropped ones too
 	Followers int   // iterators of Follow and Fetches that wait
 	Unsynced  int64 // offsets between Durable and LogEnd
@@ -69,7 +71,7 @@ func (l *Log) Stats() Stats {
 	o := l.load()
 	s := Stats{
 		Offsets: o, Unsynced: o.LogEnd - o.Durable, Followers: int(l.followers.Load()),
-		Pinned:  int(l.pinned.Load()),
+		Pinned:  int(l.pinned.Load()), Leaked: l.leaked.Load(),
 		Appends: l.stats.appends.Load(), Syncs: l.stats.syncs.Load(), LastError: l.ended(),
 	}
 	for _, seg := range l.segments() {

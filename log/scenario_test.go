@@ -36,7 +36,8 @@ func TestTheLifeOfAHighWatermark(t *testing.T) {
 	require.Equal(t, int64(4), move(-9), "not below the log start")
 	own := newBed(t, Config{})
 	_, err = own.SetHighWatermark(0)
-	require.ErrorIs(t, err, ErrPolicy)
+	require.ErrorIs(t, err, ErrVisibility)
+	require.NotErrorIs(t, err, ErrPolicy)
 }
 
 // Scenario: U037, U038, B009. An empty segment whose index could hold nothing takes appends all the same.

@@ -24,6 +24,7 @@ type seen struct {
 	size   int64 // 0: the tail is at a segment's start
 	offset int64
 	sum    uint32
+	epoch  int32
 }
 
 func start(seg *segment.Segment) tail { return tail{base: seg.Base(), offset: seg.Base()} }
@@ -46,7 +47,7 @@ func (r *Reader) begin() error {
 	}
 	r.replace(segs)
 	if len(segs) == 0 {
-		r.known = tail{offset: r.logStart}
+		r.known, r.epoch = tail{offset: r.logStart}, record.NoEpoch
 		r.publish(r.known.offset)
 		return errNoSegments
 	}
@@ -225,8 +226,26 @@ func (r *Reader) advance(segs segments) error {
 			return err
 		}
 	}
+	r.epoch = r.lastEpoch(segs)
 	r.publish(end)
 	return nil
+}
+
+// lastEpoch is the leader epoch of the last batch, -1 if there is none.
+func (r *Reader) lastEpoch(segs segments) int32 {
+	if r.known.last.size > 0 {
+		return r.known.last.epoch
+	}
+	for i := segs.floor(r.known.base) - 1; i >= 0; i-- {
+		if segs[i].Size() == 0 {
+			continue
+		}
+		if last, err := lastBatch(segs[i]); err == nil {
+			return last.LeaderEpoch
+		}
+		break
+	}
+	return record.NoEpoch
 }
 
 const maxOffset = 1<<63 - 2
@@ -271,7 +290,7 @@ func (r *Reader) walk(seg *segment.Segment) error {
 		}
 		r.known.position += int64(b.Size())
 		r.known.offset = b.LastOffset() + 1
-		r.known.last = seen{size: int64(b.Size()), offset: b.BaseOffset(), sum: b.Checksum()}
+		r.known.last = seen{size: int64(b.Size()), offset: b.BaseOffset(), sum: b.Checksum(), epoch: b.LeaderEpoch()}
 	}
 	return nil
 }
@@ -325,12 +344,12 @@ func (r *Reader) publish(end int64) {
 	end = max(end, start)
 	change := func(o *Offsets) {
 		o.LogStart, o.LogEnd, o.HighWatermark, o.LastStable = start, end, end, end
-		o.Durable, o.RecoveryPoint, o.LeaderEpoch = min(r.trusted, end), min(r.trusted, end), record.NoEpoch
+		o.Durable, o.RecoveryPoint, o.LeaderEpoch = min(r.trusted, end), min(r.trusted, end), r.epoch
 	}
 	switch now := r.load(); {
 	case now.LogEnd > end:
 		r.marks.cut(end, change)
-	case now.LogEnd < end || now.LogStart != start || now.RecoveryPoint != min(r.trusted, end):
+	case now.LogEnd < end || now.LogStart != start || now.RecoveryPoint != min(r.trusted, end) || now.LeaderEpoch != r.epoch:
 		r.update(change)
 	}
 }

@@ -1,5 +1,7 @@
 package log
 
+import "fmt"
+
 // visibleWhenDurable says that readers see only what is on the device: the high watermark follows Durable.
 func (c *Config) visibleWhenDurable() bool {
 	return c.Visibility == WhenAcknowledged && c.Durability != Buffered
@@ -19,13 +21,13 @@ func (c *Config) raiseVisible(o *Offsets) {
 }
 
 // SetHighWatermark moves the high watermark of a log whose Visibility is External, and returns where it is afterwards:
-// the offset clamped to [LogStart, LogEnd]. It may move down, as a follower's does. ErrPolicy for any other log.
+// the offset clamped to [LogStart, LogEnd]. It may move down, as a follower's does. -1 and ErrVisibility for any other log.
 func (l *Log) SetHighWatermark(offset int64) (int64, error) {
 	if l.cfg.Visibility != External {
-		return 0, ErrPolicy
+		return -1, fmt.Errorf("%w: Config.Visibility of %s is %v", ErrVisibility, l.name, l.cfg.Visibility)
 	}
 	if err := l.ended(); err != nil {
-		return 0, err
+		return -1, err
 	}
 	var hw int64
 	l.update(func(o *Offsets) {

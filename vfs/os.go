@@ -78,6 +78,9 @@ func makeRoot(root string) error {
 func openRoot(root string, readOnly bool) (FS, error) {
 	r, err := os.OpenRoot(root)
 	if err != nil {
+		if info, e := os.Stat(root); e == nil && !info.IsDir() { // os.Root has an error of its own for that
+			err = &fs.PathError{Op: "open", Path: root, Err: syscall.ENOTDIR}
+		}
 		return nil, err
 	}
 	return &osFS{root: r, dir: root, readOnly: readOnly}, nil

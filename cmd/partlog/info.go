@@ -86,7 +86,7 @@ type segmentInfo struct {
 type recoveryInfo struct {
 	ScannedBytes int64         `json:"scannedBytes"`
 	CutBytes     int64         `json:"cutBytes"`
-	Saved        *string       `json:"saved"`
+	Saved        []string      `json:"saved"`
 	Rebuilt      []string      `json:"rebuilt"`
 	Removed      []string      `json:"removed"`
 	Findings     []findingInfo `json:"findings"`
@@ -197,10 +197,7 @@ func inspect(ctx context.Context, t *target, tp log.TopicPartition, c log.Config
 }
 
 func describeRecovery(r log.RecoveryReport) recoveryInfo {
-	out := recoveryInfo{ScannedBytes: r.Scanned, CutBytes: r.Cut, Rebuilt: append([]string{}, r.Rebuilt...), Removed: append([]string{}, r.Removed...), Findings: []findingInfo{}}
-	if r.Saved != "" {
-		out.Saved = &r.Saved
-	}
+	out := recoveryInfo{ScannedBytes: r.Scanned, CutBytes: r.Cut, Rebuilt: append([]string{}, r.Rebuilt...), Removed: append([]string{}, r.Removed...), Saved: append([]string{}, r.Saved...), Findings: []findingInfo{}}
 	for _, f := range r.Findings {
 		out.Findings = append(out.Findings, describeFinding(f))
 	}

@@ -62,8 +62,11 @@ func announce(e *env, l *log.Log) {
 	if r.Cut > 0 {
 		fmt.Fprintf(e.err, "warning: %s cut off the end of %s\n", counted(r.Cut, "byte"), l.TopicPartition())
 	}
-	if r.Saved != "" {
-		fmt.Fprintf(e.err, "warning: the bytes cut off are kept in %s\n", r.Saved)
+	if r.SetAside > 0 {
+		fmt.Fprintf(e.err, "warning: %s of whole segments of %s set aside\n", counted(r.SetAside, "byte"), l.TopicPartition())
+	}
+	for _, file := range r.Saved {
+		fmt.Fprintf(e.err, "warning: what was taken out is kept in %s\n", file)
 	}
 }
 
