@@ -153,13 +153,14 @@ func (l *Log) bindEpochs() (err error) {
 // openSegments opens what the folder holds, oldest first, after removing index files that belong to no .log. An empty
 // folder gives an empty list.
 func (l *Log) openSegments() (segments, error) {
-	if err := l.removeOrphans(); err != nil {
-		return nil, err
-	}
-	bases, err := segment.List(l.fs, l.name)
+	entries, err := l.fs.ReadDir(l.name)
 	if err != nil {
 		return nil, err
 	}
+	if err := l.removeOrphans(entries); err != nil {
+		return nil, err
+	}
+	bases := segment.Bases(entries)
 	segs := make(segments, 0, max(1, len(bases)))
 	for _, base := range bases {
 		seg, err := segment.Open(l.name, base, l.segOpts)
@@ -172,11 +173,7 @@ func (l *Log) openSegments() (segments, error) {
 }
 
 // removeOrphans removes index files without their .log: nothing can be read through them.
-func (l *Log) removeOrphans() error {
-	entries, err := l.fs.ReadDir(l.name)
-	if err != nil {
-		return err
-	}
+func (l *Log) removeOrphans(entries []fs.DirEntry) error {
 	logs := map[string]bool{}
 	for _, e := range entries {
 		if base, ok := strings.CutSuffix(e.Name(), ".log"); ok {

@@ -209,13 +209,18 @@ func List(fsys vfs.FS, dir string) (bases []int64, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return Bases(entries), nil
+}
+
+// Bases is List for a directory that was read already.
+func Bases(entries []fs.DirEntry) (bases []int64) {
 	for _, e := range entries {
 		if base, ok := parseName(e.Name()); ok && !e.IsDir() {
 			bases = append(bases, base)
 		}
 	}
 	slices.Sort(bases)
-	return bases, nil
+	return bases
 }
 
 func parseName(name string) (int64, bool) {

@@ -248,22 +248,24 @@ func (o *osFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err = errors.Join(err, d.Close()); err != nil {
 		return nil, o.named("readdir", name, err)
 	}
+	ours := make([]osEntry, len(entries))
 	for i, e := range entries {
-		entries[i] = o.entry(path.Join(name, e.Name()), e)
+		ours[i] = osEntry{DirEntry: e, fs: o, dir: name}
+		entries[i] = ours[i].resolved()
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, nil
 }
 
-// entry resolves a symbolic link that stays inside the tree, as every other call does; one that leads nowhere stays a
+// resolved follows a symbolic link that stays inside the tree, as every other call does; one that leads nowhere stays a
 // symbolic link.
-func (o *osFS) entry(name string, e fs.DirEntry) fs.DirEntry {
+func (e *osEntry) resolved() fs.DirEntry {
 	if e.Type()&fs.ModeSymlink != 0 {
-		if fi, err := o.root.Stat(name); err == nil {
+		if fi, err := e.fs.root.Stat(e.path()); err == nil {
 			return fs.FileInfoToDirEntry(renamedInfo{fi, e.Name()})
 		}
 	}
-	return &osEntry{DirEntry: e, fs: o, name: name}
+	return e
 }
 
 // renamedInfo is the target's description under the link's name.
@@ -277,14 +279,16 @@ func (r renamedInfo) Name() string { return r.name }
 // osEntry asks below the root, so that Info holds when the root has been renamed since.
 type osEntry struct {
 	fs.DirEntry
-	fs   *osFS
-	name string
+	fs  *osFS
+	dir string
 }
 
+func (e *osEntry) path() string { return path.Join(e.dir, e.Name()) }
+
 func (e *osEntry) Info() (fs.FileInfo, error) {
-	fi, err := e.fs.root.Lstat(e.name)
+	fi, err := e.fs.root.Lstat(e.path())
 	if err != nil {
-		return nil, e.fs.named("stat", e.name, err)
+		return nil, e.fs.named("stat", e.path(), err)
 	}
 	return fi, nil
 }

@@ -109,7 +109,8 @@ func newTable(o Options) *Table {
 		o.Budget = Default
 	}
 	t := &Table{fs: o.FS, blank: o.Blank, budget: o.Budget, size: o.EntrySize, neverMap: o.NeverMap, readOnly: o.ReadOnly}
-	t.name.Store(&o.Name)
+	name := o.Name // not &o.Name: that would keep all of o
+	t.name.Store(&name)
 	return t
 }
 
