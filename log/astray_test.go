@@ -31,6 +31,9 @@ var astrayBatches = []struct {
 	{"in the active segment, past the end", 15, 100},
 	{"in the active segment, by one", 15, 16},
 	{"in the active segment, down", 18, 12},
+	{"the last of all, up", 21, 40},
+	{"the last of all, up by one", 21, 22},
+	{"the last of all, down", 21, 15},
 }
 
 // astrayBed is a cleanly closed log of two segments, offsets 0 to 11 and 12 to 23, with one base offset changed.

@@ -129,7 +129,7 @@ func (c *cursor) segment(ctx context.Context, limit int64, yield func(record.Bat
 	}
 	c.v.pinned.Add(1)
 	defer c.v.pinned.Add(-1)
-	end := segs.endOf(i)
+	end := c.v.endOf(segs, i)
 	for b, err := range segs[i].BatchesFrom(c.next) {
 		if err == nil && b.LastOffset() >= end {
 			err = overrun(segs[i], b.BaseOffset(), b.LastOffset(), end)

@@ -225,7 +225,7 @@ func (f *Fetched) resolve(segs segments, offset, bound int64, o FetchOptions) er
 
 // fits checks that the region begins with a batch of segment i, and trims it if asked.
 func (f *Fetched) fits(segs segments, i int, region *segment.Region, whole bool) error {
-	f.seg, f.end = segs[i], segs.endOf(i)
+	f.seg, f.end = segs[i], f.v.endOf(segs, i)
 	if first := region.First(); first.LastOffset >= f.end {
 		return overrun(segs[i], first.Base, first.LastOffset, f.end)
 	}

@@ -55,6 +55,7 @@ type view struct {
 	leaked    atomic.Int64 // Fetched that the garbage collector found open; see leak_on.go
 	pinned    atomic.Int64 // segments held by iterators in a step and by Fetched
 
+	sure   atomic.Int64  // a Reader: batches at or above are damaged; MaxInt64 if no end is known for sure, 0 in a Log
 	limits record.Limits // of unpacking, for readers that do not say; zero: the defaults
 
 	// refresh looks whether another process wrote more; nil where the writer is this Log. With doubt it looks closely:
@@ -67,6 +68,14 @@ func (v *view) over() bool { return v.closed.Load() || v.list.Load() == nil }
 
 // decoders serve the iterators.
 var decoders = sync.Pool{New: func() any { return record.NewDecoder(record.Limits{}) }}
+
+// endOf is segments.endOf, and for the last segment what is known for sure.
+func (v *view) endOf(segs segments, i int) int64 {
+	if sure := v.sure.Load(); sure > 0 && i+1 == len(segs) {
+		return sure
+	}
+	return segs.endOf(i)
+}
 
 // lend gives a decoder with limits, or with the view's if those are zero; only one with the default limits is pooled.
 func (v *view) lend(limits record.Limits) *record.Decoder {

@@ -29,6 +29,9 @@ func (l *Log) recover(ctx context.Context, segs segments, at stored) (segments, 
 	from := max(0, segs.floor(at.recoveryPoint))
 	if at.clean {
 		if whole, err := cleanEnd(segs.active()); err != nil || whole {
+			if err == nil && at.recoveryPoint > 0 {
+				err = segs.jumped(at.recoveryPoint)
+			}
 			if err != nil {
 				return segs, err
 			}

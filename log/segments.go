@@ -44,11 +44,35 @@ func (s segments) endOf(i int) int64 {
 	return math.MaxInt64
 }
 
-// overrun is the damage of a batch that reaches into the next segment, which begins at end: its base offset, which no
+// jumped says that the last batch of a log, which was left ending at known, begins too high: without the gap in front of it
+// the log would end there. It is nil if not.
+func (s segments) jumped(known int64) error {
+	seg := s.active()
+	if end, err := seg.NextOffset(); err != nil || end <= known {
+		return nil // whoever needs the end will say why there is none
+	}
+	last, err := lastBatch(seg)
+	if err != nil {
+		return nil
+	}
+	fits := known - (last.LastOffset - last.Base + 1) // where it must have begun
+	if last.Base <= fits || fits < seg.Base() {
+		return nil
+	}
+	if fits > seg.Base() {
+		if before, err := seg.Find(fits - 1); err != nil || before.LastOffset != fits-1 {
+			return nil
+		}
+	}
+	return &CorruptError{File: seg.File(), Position: last.Pos, Offset: fits, Intact: [2]int64{fits, -1}, Err: fmt.Errorf(
+		"a batch of offsets %d to %d, but the log was left ending at offset %d: its base offset is damaged", last.Base, last.LastOffset, known)}
+}
+
+// overrun is the damage of a batch that reaches past the end of its segment, into the next one: its base offset, which no
 // checksum covers, is wrong.
 func overrun(seg *segment.Segment, first, last, end int64) error {
 	bad := &segment.CorruptError{File: seg.File(), Position: -1, Offset: -1,
-		Reason: fmt.Sprintf("a batch of offsets %d to %d, but the next segment begins at %d: its base offset is damaged", first, last, end)}
+		Reason: fmt.Sprintf("a batch of offsets %d to %d, but all offsets here lie below %d: its base offset is damaged", first, last, end)}
 	if p, err := seg.Find(last); err == nil {
 		bad.Position = p.Pos
 	}

@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"slices"
 	"time"
 
@@ -226,6 +227,11 @@ func (r *Reader) advance(segs segments) error {
 			return err
 		}
 	}
+	sure := int64(math.MaxInt64)
+	if r.vouched && r.trusted > 0 && end > r.trusted && segs.jumped(r.trusted) != nil {
+		end, sure = r.trusted, r.trusted
+	}
+	r.sure.Store(sure)
 	r.epoch = r.lastEpoch(segs)
 	r.publish(end)
 	return nil
