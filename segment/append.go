@@ -114,7 +114,7 @@ func (s *Segment) learnTimestamps(x *indexes) error {
 		s.pub.learn(m.cuts, func(m *marks) { m.maxTs, m.maxTsOffset = ts, off })
 	}
 	if m.firstTs == unknown && m.size > 0 {
-		if _, err := s.firstTimestamp(); err != nil {
+		if _, err := s.FirstTimestamp(); err != nil {
 			return err
 		}
 	}

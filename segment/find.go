@@ -336,14 +336,3 @@ func (s *Segment) shrunk() bool {
 	s.dropIndexes()
 	return true
 }
-
-// IndexUpperBound is the offset of the first index entry at or behind a byte position: an upper bound for the offsets
-// of a region that ends there. ok is false behind the last entry.
-func (s *Segment) IndexUpperBound(position int64) (offset int64, ok bool, err error) {
-	err = s.reading(func(v view) error {
-		e, found, err := v.ix.offset.UpperBound(position)
-		offset, ok = e.Offset, found && e.Position < v.m.size
-		return err
-	})
-	return offset, ok, err
-}

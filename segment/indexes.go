@@ -159,7 +159,7 @@ func (s *Segment) checkFirstTime(x *indexes) error {
 	if err != nil || !any && s.pub.load().size == 0 || any && (first.Timestamp != 0 || first.Offset != s.base) {
 		return err
 	}
-	if ts, err := s.firstTimestamp(); err == nil && (!any && ts >= 0 || any && ts > 0) {
+	if ts, err := s.FirstTimestamp(); err == nil && (!any && ts >= 0 || any && ts > 0) {
 		return index.ErrDamaged
 	}
 	return nil

@@ -45,10 +45,10 @@ func (s *Segment) rollReason(next Incoming, now time.Time, m marks) RollReason {
 	if m.size == 0 {
 		return NoRoll
 	}
-	if m.size > s.maxBytes.Load()-next.Bytes {
+	if m.size > s.o.MaxBytes-next.Bytes {
 		return RollSize
 	}
-	if limit := s.maxAge.Load(); limit >= 0 && s.waited(next, now, m) > limit/int64(time.Millisecond)-s.jitter {
+	if limit := s.o.MaxAge; limit >= 0 && s.waited(next, now, m) > limit.Milliseconds()-s.jitter {
 		return RollTime
 	}
 	if s.indexFull() {
@@ -79,19 +79,9 @@ func (s *Segment) indexFull() bool {
 	return x.offset.Full() || x.time.Full()
 }
 
-// SetRoll changes segment.bytes and segment.ms of a segment in use; 0 keeps the present value. The jitter that was drawn
-// stays.
-func (s *Segment) SetRoll(maxBytes int64, maxAge time.Duration) {
-	if maxBytes > 0 {
-		s.maxBytes.Store(min(maxBytes, maxRelative))
-	}
-	if maxAge != 0 {
-		s.maxAge.Store(int64(maxAge))
-	}
-}
-
-// firstTimestamp is the largest timestamp of the first batch, -1 if it has none or the segment is empty.
-func (s *Segment) firstTimestamp() (int64, error) { return s.firstTimestampOf(s.pub.load()) }
+// FirstTimestamp is the largest timestamp of the first batch (Unix ms), from which the age of a segment counts; -1 if it
+// has none or the segment is empty. It reads one header the first time.
+func (s *Segment) FirstTimestamp() (int64, error) { return s.firstTimestampOf(s.pub.load()) }
 
 func (s *Segment) firstTimestampOf(m marks) (int64, error) {
 	if m.size == 0 {
@@ -106,7 +96,3 @@ func (s *Segment) firstTimestampOf(m marks) (int64, error) {
 	}
 	return p.MaxTimestamp, err
 }
-
-// FirstTimestamp is the largest timestamp of the first batch (Unix ms), from which the age of a segment counts; -1 if it
-// has none. It reads one header the first time.
-func (s *Segment) FirstTimestamp() (int64, error) { return s.firstTimestamp() }

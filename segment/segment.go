@@ -37,13 +37,11 @@ type Segment struct {
 	// recovery, rename, opening indexes. It is held across file I/O, never across a data sync or a callback. Under it:
 	// opening, pub.
 	mu       sync.Mutex
-	state    stage       // changed under mu
-	since    int64       // bytesSinceIndex of Kafka; guarded by mu
-	rebuilt  atomic.Bool // indexes were rebuilt on a reader's complaint once
-	gone     bool        // files were removed: indexes live in memory; guarded by mu
-	dirtyIdx atomic.Bool // index bytes were written since the last Sync; set behind the writing
-	maxBytes atomic.Int64
-	maxAge   atomic.Int64 // nanoseconds; < 0 none
+	state    stage        // changed under mu
+	since    int64        // bytesSinceIndex of Kafka; guarded by mu
+	rebuilt  atomic.Bool  // indexes were rebuilt on a reader's complaint once
+	gone     bool         // files were removed: indexes live in memory; guarded by mu
+	dirtyIdx atomic.Bool  // index bytes were written since the last Sync; set behind the writing
 	jitter   int64        // milliseconds
 	created  atomic.Int64 // wall clock at open, or when the segment was emptied; ms
 	broken   atomic.Pointer[error]
@@ -143,8 +141,6 @@ func Open(dir string, base int64, o Options) (*Segment, error) {
 func newSegment(dir string, base int64, o Options) *Segment {
 	s := &Segment{dir: dir, base: base, o: o.withDefaults()}
 	s.suffix = o.Suffix
-	s.maxBytes.Store(s.o.MaxBytes)
-	s.maxAge.Store(int64(s.o.MaxAge))
 	if limit := min(s.o.JitterMax, s.o.MaxAge).Milliseconds(); limit > 0 {
 		s.jitter = rand.Int64N(limit)
 	}
