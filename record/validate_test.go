@@ -125,7 +125,6 @@ func TestManyInvalidRecordsAreCountedAndOnlyTheFirstListed(t *testing.T) {
 	require.Contains(t, err.Error(), "3000 invalid records")
 }
 
-// Scenario: V011
 func TestAnErrorWithoutRecordsCanBePrinted(t *testing.T) {
 	err := error(&InvalidRecordsError{Total: 1})
 	require.NotEmpty(t, err.Error())
@@ -134,6 +133,7 @@ func TestAnErrorWithoutRecordsCanBePrinted(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalidRecord)
 }
 
+// Scenario: V011
 func TestProducerIDNeedsASequence(t *testing.T) {
 	b := buildAll(t, BuilderOptions{Producer: &Producer{ID: 1324, Epoch: 10, BaseSequence: 984}}, 0, keyed(now)...)
 	bad := withHeader(b, func(h []byte) { binary.BigEndian.PutUint32(h[posBaseSequence:], 0xfffffffe) })
