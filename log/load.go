@@ -160,6 +160,7 @@ func (l *Log) openSegments() (segments, error) {
 	if err := l.removeOrphans(entries); err != nil {
 		return nil, err
 	}
+	l.snapshots = newestSnapshot(entries)
 	bases := segment.Bases(entries)
 	segs := make(segments, 0, max(1, len(bases)))
 	for _, base := range bases {
@@ -213,8 +214,10 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	if err := l.fitPoints(ctx, segs, end, at); err != nil {
 		return err
 	}
-	if err := l.dropSnapshotsAbove(end); err != nil {
-		return err
+	if l.snapshots > end {
+		if err := l.dropSnapshotsAbove(end); err != nil {
+			return err
+		}
 	}
 	start := max(at.logStart, segs[0].Base())
 	o := Offsets{LogStart: start, LogEnd: end, Durable: end, RecoveryPoint: min(at.recoveryPoint, end), LeaderEpoch: record.NoEpoch}

@@ -40,6 +40,7 @@ type Log struct {
 
 	diskEpochs []epoch.Entry // while loading: what the epoch file says
 	badEpochs  bool          // while loading: the epoch file is malformed
+	snapshots  int64         // while loading: offset of the newest producer snapshot in the folder; -1 none
 
 	stats counters
 }

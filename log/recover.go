@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/partlog/partlog/segment"
@@ -276,12 +277,33 @@ func (l *Log) dropSnapshotsAbove(end int64) error {
 		return err
 	}
 	for _, e := range entries {
-		digits, ok := strings.CutSuffix(e.Name(), ".snapshot")
-		if offset, err := parseOffset(digits); ok && err == nil && offset > end {
+		if snapshotOffset(e.Name()) > end {
 			if err := l.removeFile(e.Name()); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// newestSnapshot is the highest offset that a producer snapshot speaks of; -1 if there is none.
+func newestSnapshot(entries []fs.DirEntry) int64 {
+	newest := int64(-1)
+	for _, e := range entries {
+		newest = max(newest, snapshotOffset(e.Name()))
+	}
+	return newest
+}
+
+// snapshotOffset is the offset that a file is named after if it is a producer snapshot, else -1.
+func snapshotOffset(name string) int64 {
+	digits, ok := strings.CutSuffix(name, ".snapshot")
+	if !ok {
+		return -1
+	}
+	offset, err := parseOffset(digits)
+	if err != nil {
+		return -1
+	}
+	return offset
 }
