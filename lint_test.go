@@ -132,6 +132,10 @@ func lint(name string, src []byte) (complaints []string) {
 						complain(n, what)
 					}
 				}
+			case *ast.GoStmt:
+				if !program {
+					complain(n, "a goroutine outlives the call that started it; the caller's own does the work")
+				}
 			case *ast.CallExpr:
 				f, ok := n.Fun.(*ast.Ident)
 				switch {
@@ -169,6 +173,10 @@ func forbidden(pkg, name, dir string) string {
 		if slices.Contains([]string{"Open", "Openat", "Unlink", "Rename", "Mkdir", "Mmap"}, name) && !within(dir, fileAccess) {
 			return path.Base(pkg) + "." + name + ": files are reached through package vfs only"
 		}
+	case "time", "context":
+		if slices.Contains([]string{"AfterFunc", "NewTicker", "Tick"}, name) {
+			return pkg + "." + name + " acts when nobody calls"
+		}
 	case "runtime/debug":
 		if name == "SetPanicOnFault" && dir != "vfs" {
 			return "debug.SetPanicOnFault belongs to the guard of mappings"
@@ -193,6 +201,10 @@ func TestEachLintRuleSeesItsOffender(t *testing.T) {
 		{"file access in vfs", "vfs/a.go", `import "os"; var _ = os.Open`, ""},
 		{"flags and errors", "segment/a.go", `import "os"; var _, _ = os.O_RDWR, os.ErrNotExist`, ""},
 		{"the standard logger", "record/a.go", `import "log"; var _ = log.Println`, "did not ask"},
+		{"a goroutine", "log/a.go", `func f() { go f() }`, "outlives"},
+		{"a goroutine of a program", "cmd/partlog/a.go", `func f() { go f() }`, ""},
+		{"a timer that acts by itself", "log/a.go", `import "time"; var _ = time.AfterFunc`, "nobody calls"},
+		{"a timer that is waited for", "log/a.go", `import "time"; var _ = time.NewTimer`, ""},
 		{"our own package log", "replica/a.go", `import "github.com/partlog/partlog/log"; var _ = log.Open`, ""},
 		{"an exit", "vfs/a.go", `import "os"; func f() { os.Exit(1) }`, "end the host"},
 		{"an exit of a program", "cmd/partlog/a.go", `import ("os"; "log"); func f() { os.Exit(1); log.Fatal() }`, ""},
