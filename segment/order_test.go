@@ -2,6 +2,7 @@ package segment
 
 import (
 	"encoding/binary"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,4 +110,25 @@ func TestGapsAreLegalAlsoBeforeDamage(t *testing.T) {
 	p, err := s.Find(120)
 	require.NoError(t, err)
 	require.Equal(t, int64(150), p.Base)
+}
+
+// The segment knows where it ends: a last batch that is damaged while it is open reaches past that.
+func TestABatchBeyondTheKnownEndIsDamage(t *testing.T) {
+	o := Options{FS: memFS(t)}
+	s := create(t, 100, o)
+	add(t, s, batchOf(t, 100, 3, 1000, "value"))
+	at := s.Size()
+	add(t, s, batchOf(t, 103, 3, 1000, "value"))
+	log := fileBytes(t, o.FS, file(100, ".log"))
+	binary.BigEndian.PutUint64(log[at:], 104)
+	f, err := o.FS.OpenFile(file(100, ".log"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt(log[at:at+8], at)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	got, err := offsets(s)
+	require.Equal(t, []int64{102}, got)
+	require.Equal(t, at, corrupt(t, err).Position)
+	_, err = s.Find(104)
+	require.Equal(t, at, corrupt(t, err).Position)
 }
