@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,7 +46,7 @@ func TestVerifyIsSilentOverWhatABrokerLeftAndNamesTheDamageElsewhere(t *testing.
 					t.Errorf("code %d\n%s%s", got.code, got.out, got.err)
 				}
 			}
-			if after := treeOf(t, root); len(after) != len(before) {
+			if after := treeOf(t, root); !maps.Equal(before, after) {
 				t.Error("the folder changed")
 			}
 		})
