@@ -93,9 +93,9 @@ func table(name string, o index.Options) (mapped.Options, int, error) {
 	}, int(min(limit, math.MaxInt32) / EntrySize), nil
 }
 
-// Rebuild replaces the file by one with the entries of src, as index.Rebuild does. As in Append, only larger timestamps
-// are stored. Entries beyond MaxBytes are left out but for the last one, which takes the slot kept for it: the largest
-// timestamp is always right.
+// Rebuild replaces the file by one with the entries of src, as index.Rebuild does. They are taken as by Append,
+// index.ErrOrder for a timestamp that falls included. Entries beyond MaxBytes are left out but for the last one, which
+// takes the slot kept for it: the largest timestamp is always right.
 func Rebuild(name string, base int64, o index.Options, src iter.Seq2[Entry, error]) (*Index, error) {
 	m, room, err := table(name, o)
 	if err != nil {
@@ -133,8 +133,8 @@ func (x *Index) fill(src iter.Seq2[Entry, error]) error {
 	return nil
 }
 
-// Build returns a sealed index over the entries of src in memory, without a file; see index.Build. As in Append, only
-// larger timestamps are stored.
+// Build returns a sealed index over the entries of src in memory, without a file; see index.Build. Only timestamps larger
+// than all before are stored.
 func Build(base int64, src iter.Seq2[Entry, error]) (*Index, error) {
 	var b []byte
 	last, any := Entry{Timestamp: NoTimestamp}, false
@@ -159,11 +159,11 @@ func Build(base int64, src iter.Seq2[Entry, error]) (*Index, error) {
 // Load does the first use of a sealed index now; see index.Index.Load.
 func (x *Index) Load() error { return x.damage(x.t.Load()) }
 
-// Append adds an entry behind the last one if its timestamp is larger than all before it (and not negative); if not,
-// nothing happens and added is false. index.ErrFull: only the slot for AppendLast is left. index.ErrOrder: the offset,
-// or the timestamp, is below the last entry's. index.ErrRange: the offset is below the base or more than 2^31-1 above
-// it. index.ErrReadOnly: sealed or opened read-only. Any other error is the file system's, of the append that fills a
-// page (one in 341); then, too, the index is as it was and the append can be tried again.
+// Append adds an entry behind the last one if its timestamp is larger. An equal one, and one of an empty index that is
+// negative, is no entry: nothing happens and added is false. index.ErrFull: only the slot for AppendLast is left.
+// index.ErrOrder: the offset, or the timestamp, is below the last entry's. index.ErrRange: the offset is below the base or
+// more than 2^31-1 above it. index.ErrReadOnly: sealed or opened read-only. Any other error is the file system's, of the
+// append that fills a page (one in 341); then, too, the index is as it was and the append can be tried again.
 func (x *Index) Append(e Entry) (added bool, err error) {
 	if !x.t.Sealed() && x.Full() {
 		return false, x.say(index.ErrFull)
