@@ -4,15 +4,16 @@
 //
 // # Where things are
 //
+//	examples         programs to start from
+//	cmd/partlog      the command: cat, append, dump, info, verify, repair, …
 //	log              Log, Dir, Reader: append, read, follow, fetch, truncate, recover
 //	segment          one .log file with its indexes
 //	index timeindex  the sparse index files, usable on their own
 //	record           batches: encode, decode, validate, iterate; codecs; old message sets
 //	vfs              the one door to the disk; vfs/vfstest injects faults and power cuts
-//	cmd/partlog      the command: cat, append, dump, info, verify, repair, …
-//	examples         programs to start from
 //
-// Imports between them go one way: from this list's top to its bottom.
+// Imports between them go one way: from this list's top to its bottom. Two more modules stand beside it: bench, the speed
+// of each operation beside its physical floor, and interop, which hands folders to Kafka and back.
 //
 // # Words
 //
