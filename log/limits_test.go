@@ -123,7 +123,6 @@ func fetchedOffsets(t *testing.T, v *view, o FetchOptions) ([]int64, error) {
 	return offsetsOf(got.Records())
 }
 
-
 func writeAll(t *testing.T, fsys vfs.FS, name string, b []byte) {
 	t.Helper()
 	f, err := fsys.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)

@@ -71,7 +71,7 @@ func (l *Log) Stats() Stats {
 	o := l.load()
 	s := Stats{
 		Offsets: o, Unsynced: o.LogEnd - o.Durable, Followers: int(l.followers.Load()),
-		Pinned:  int(l.pinned.Load()), Leaked: l.leaked.Load(),
+		Pinned: int(l.pinned.Load()), Leaked: l.leaked.Load(),
 		Appends: l.stats.appends.Load(), Syncs: l.stats.syncs.Load(), LastError: l.ended(),
 	}
 	for _, seg := range l.segments() {
