@@ -142,13 +142,13 @@ func (l *Log) nothing(ctx context.Context, o AppendOptions) (Appended, error) {
 
 // append writes what was prepared and waits as long as the durability asks.
 func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended, error) {
-	res, cuts, err := l.write1(ctx, &p, o)
+	res, cuts, err := l.place(ctx, &p, o)
 	if err == errSyncFirst {
 		if err := l.commitAll(ctx); err != nil {
 			return notAppended, err
 		}
 		p.synced = true
-		res, cuts, err = l.write1(ctx, &p, o)
+		res, cuts, err = l.place(ctx, &p, o)
 	}
 	if err != nil {
 		return res, err
@@ -169,8 +169,8 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 	return res, l.flushIfDue(ctx, res)
 }
 
-// write1 places the batches at the log end and publishes them. cuts is the count of truncations they were written under.
-func (l *Log) write1(ctx context.Context, p *prepared, o AppendOptions) (res Appended, cuts uint64, err error) {
+// place places the batches at the log end and publishes them. cuts is the count of truncations they were written under.
+func (l *Log) place(ctx context.Context, p *prepared, o AppendOptions) (res Appended, cuts uint64, err error) {
 	if err := l.write.lock(ctx); err != nil {
 		return notAppended, 0, err
 	}

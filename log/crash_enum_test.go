@@ -95,7 +95,7 @@ func TestLongWorkloadsSurviveEveryCrash(t *testing.T) {
 					err = total.enumerate(w, &start, vfstest.DiskOptions{Limit: 8, Samples: 4, Cuts: 2, Seed: seed}, 1)
 				}
 				if err != nil {
-					t.Fatalf("seed %d: %s: %v", seed, describe1(work), err)
+					t.Fatalf("seed %d: %s: %v", seed, namesOf(work), err)
 				}
 			}
 			t.Logf("%d disks, %d of them left by crashes inside recovery", total.disks, total.inner)

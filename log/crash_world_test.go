@@ -378,7 +378,7 @@ func prepare(t testing.TB, mode Durability, clean bool) (*vfstest.Crash, expect)
 	return w.fs, *w.e.clone()
 }
 
-func describe1(verbs []verb) string {
+func namesOf(verbs []verb) string {
 	names := make([]string, len(verbs))
 	for i, v := range verbs {
 		names[i] = v.name

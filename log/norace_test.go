@@ -2,4 +2,7 @@
 
 package log
 
-const raceEnabled = false
+const (
+	raceEnabled = false
+	raceShare   = 1
+)

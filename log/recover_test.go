@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -16,204 +14,7 @@ import (
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
-	"github.com/partlog/partlog/vfs"
-	"github.com/partlog/partlog/vfs/vfstest"
 )
-
-// site is a root with one partition on a disk in memory that can be killed and edited.
-type site struct {
-	t    *testing.T
-	disk *vfstest.Crash
-	cfg  Config
-	dir  *Dir
-	log  *Log
-}
-
-func newSite(t *testing.T, c Config) *site {
-	s := &site{t: t, disk: vfstest.NewCrash(vfstest.CrashOptions{Now: crashClock}), cfg: c}
-	s.open()
-	return s
-}
-
-func (s *site) tryOpen() (err error) {
-	if s.dir, err = OpenDir("root", DirConfig{FS: s.disk, Now: crashClock}); err != nil {
-		return err
-	}
-	s.log, err = s.dir.Open(context.Background(), crashTP, s.cfg)
-	return err
-}
-
-func (s *site) open() {
-	s.t.Helper()
-	require.NoError(s.t, s.tryOpen())
-}
-
-// kill leaves the disk as the cache has it; the next open is another process.
-func (s *site) kill() { s.disk = s.disk.Kill() }
-
-func (s *site) stop() {
-	s.t.Helper()
-	require.NoError(s.t, s.dir.Close())
-}
-
-// add appends n batches of one record each.
-func (s *site) add(n int) {
-	s.t.Helper()
-	for range n {
-		_, err := s.log.Append(context.Background(), siteRecord(s.log.Offsets().LogEnd))
-		require.NoError(s.t, err)
-	}
-}
-
-func siteRecord(offset int64) record.Record {
-	return record.Record{Timestamp: 1000 + offset, Value: fmt.Appendf(nil, "value of %10d", offset)}
-}
-
-// holds checks that the log is records [from, to), each as add made it.
-func (s *site) holds(from, to int64) {
-	s.t.Helper()
-	o := s.log.Offsets()
-	require.Equal(s.t, []int64{from, to}, []int64{o.LogStart, o.LogEnd})
-	next := from
-	for r, err := range s.log.Records(context.Background(), from) {
-		require.NoError(s.t, err)
-		require.Equal(s.t, next, r.Offset)
-		want := siteRecord(next)
-		require.Equal(s.t, string(want.Value), string(r.Value))
-		require.Equal(s.t, want.Timestamp, r.Timestamp)
-		next++
-	}
-	require.Equal(s.t, to, next)
-}
-
-// goesOn checks that what is appended now is found after a kill and after a clean stop.
-func (s *site) goesOn() {
-	s.t.Helper()
-	from := s.log.Offsets().LogStart
-	s.add(4)
-	to := s.log.Offsets().LogEnd
-	s.kill()
-	s.open()
-	s.holds(from, to)
-	s.stop()
-	s.open()
-	s.holds(from, to)
-	require.True(s.t, s.log.Recovery().Clean)
-	require.Empty(s.t, s.log.Recovery().Findings)
-}
-
-func inFolder(name string) string { return path.Join(crashTP.String(), name) }
-
-func logFile(base int64) string { return inFolder(segment.FileName(base, ".log")) }
-
-func (s *site) read(name string) []byte {
-	s.t.Helper()
-	b, err := vfs.ReadFile(s.disk, name, 1<<26)
-	require.NoError(s.t, err)
-	return b
-}
-
-func (s *site) write(name string, content []byte) {
-	s.t.Helper()
-	f, err := s.disk.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
-	require.NoError(s.t, err)
-	_, err = f.WriteAt(content, 0)
-	require.NoError(s.t, err)
-	require.NoError(s.t, f.Close())
-}
-
-func (s *site) edit(name string, change func([]byte) []byte) {
-	s.t.Helper()
-	s.write(name, change(bytes.Clone(s.read(name))))
-}
-
-// files is every file of the root and the partition but the lock.
-func (s *site) files() map[string]string { return filesOf(s.t, s.disk) }
-
-func filesOf(t *testing.T, fsys vfs.FS) map[string]string {
-	t.Helper()
-	out := map[string]string{}
-	var walk func(dir string)
-	walk = func(dir string) {
-		entries, err := fsys.ReadDir(dir)
-		require.NoError(t, err)
-		for _, e := range entries {
-			name := path.Join(dir, e.Name())
-			if e.IsDir() {
-				walk(name)
-			} else if name != lockFile {
-				b, err := vfs.ReadFile(fsys, name, 1<<26)
-				require.NoError(t, err)
-				out[name] = string(b)
-			}
-		}
-	}
-	walk(".")
-	return out
-}
-
-// changedFiles names what is new, gone or different.
-func changedFiles(before, after map[string]string) (names []string) {
-	for name, b := range after {
-		if was, ok := before[name]; !ok || was != b {
-			names = append(names, name)
-		}
-	}
-	for name := range before {
-		if _, ok := after[name]; !ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-func flipAt(at int) func([]byte) []byte {
-	return func(b []byte) []byte {
-		if at < 0 {
-			at += len(b)
-		}
-		b[at] ^= 0x10
-		return b
-	}
-}
-
-func appendBytes(more []byte) func([]byte) []byte {
-	return func(b []byte) []byte { return append(b, more...) }
-}
-
-// batchAt is one whole batch with the given offset and leader epoch, as add makes them.
-func batchAt(t *testing.T, offset int64, epoch int32) []byte {
-	t.Helper()
-	b := record.NewBuilder(record.BuilderOptions{})
-	r := siteRecord(offset)
-	r.Offset = 0
-	require.NoError(t, b.Add(r))
-	batch, err := b.Finish()
-	require.NoError(t, err)
-	batch.SetBaseOffset(offset)
-	batch.SetLeaderEpoch(epoch)
-	return bytes.Clone(batch.Bytes())
-}
-
-// The sites below hold nine records, three a segment: bases 0, 3, 6.
-func nineRecords(d Durability) Config {
-	return Config{SegmentBytes: 300, IndexIntervalBytes: EveryBatch, Durability: d}
-}
-
-func newNine(t *testing.T, d Durability) *site {
-	s := newSite(t, nineRecords(d))
-	s.add(9)
-	require.Equal(t, []int64{0, 3, 6}, basesOf(s.log))
-	return s
-}
-
-func basesOf(l *Log) (bases []int64) {
-	for _, i := range l.SegmentInfos() {
-		bases = append(bases, i.Base)
-	}
-	return bases
-}
 
 func TestVerdictsAfterAKill(t *testing.T) {
 	garbage := bytes.Repeat([]byte{0xa5}, 40)
@@ -309,60 +110,6 @@ func TestSavedTailsNeverReplaceOneAnother(t *testing.T) {
 	s.holds(0, 1)
 }
 
-func TestTheDurableHintIsExactAfterAKill(t *testing.T) {
-	for hinted := range int64(3) {
-		s := newNine(t, Buffered)
-		require.NoError(t, s.log.commit(context.Background(), 9, s.log.cuts))
-		s.add(int(hinted))
-		s.kill()
-		s.edit(logFile(6+3*min(1, hinted)), flipAt(-1))
-		err := s.tryOpen()
-		if hinted == 0 {
-			require.ErrorIs(t, err, ErrCorrupt)
-			continue
-		}
-		require.NoError(t, err)
-		s.holds(0, 9+hinted-1)
-	}
-}
-
-func TestTheDurableHintIsOfOneRecoveryPoint(t *testing.T) {
-	s := newNine(t, Durable)
-	s.kill()
-	s.write(checkpoint.RecoveryPoints, []byte("0\n1\nt 0 3\n")) // a broker was here
-	s.edit(logFile(6), flipAt(-1))
-	s.open()
-	s.holds(0, 8)
-	s.goesOn()
-}
-
-func TestTruncateLowersTheDurableHint(t *testing.T) {
-	s := newNine(t, Durable)
-	_, err := s.log.Truncate(context.Background(), 7)
-	require.NoError(t, err)
-	s.kill()
-	s.edit(logFile(6), appendBytes(batchAt(t, 7, 0)[:60]))
-	s.open()
-	s.holds(0, 7)
-	s.goesOn()
-}
-
-// A broker truncated the log under the same recovery point and was killed: the hint promises more than there is. It
-// must not turn a later torn tail into damage.
-func TestACleanEndBelowTheHintOpensAndIsForgotten(t *testing.T) {
-	s := newNine(t, Durable)
-	s.kill()
-	s.edit(logFile(6), func(b []byte) []byte { return b[:len(b)/3] })
-	s.open()
-	s.holds(0, 7)
-	require.Equal(t, FindingShort, s.log.Recovery().Findings[0].Kind)
-	s.kill()
-	s.edit(logFile(6), appendBytes(batchAt(t, 7, 0)[:60]))
-	s.open()
-	s.holds(0, 7)
-	s.goesOn()
-}
-
 func TestARecoveryPointBehindTheEndIsPulledBack(t *testing.T) {
 	s := newNine(t, Buffered)
 	s.kill()
@@ -376,63 +123,6 @@ func TestARecoveryPointBehindTheEndIsPulledBack(t *testing.T) {
 	s.open()
 	s.holds(0, 9)
 	s.goesOn()
-}
-
-func TestACleanStopRemovesTheHintAndAnOldOneIsNotBelieved(t *testing.T) {
-	s := newNine(t, Durable)
-	hints := s.read(hintFile)
-	s.stop()
-	require.False(t, exists(s.disk, hintFile))
-	s.write(hintFile, hints)
-	s.open()
-	require.True(t, s.log.Recovery().Clean)
-	require.False(t, exists(s.disk, hintFile), "it goes before anything is written")
-	s.goesOn()
-}
-
-func TestManyPartitionsShareTheHintFile(t *testing.T) {
-	disk := vfstest.NewCrash(vfstest.CrashOptions{})
-	ctx := context.Background()
-	open := func() (*Dir, []*Log) {
-		d, err := OpenDir("root", DirConfig{FS: disk})
-		require.NoError(t, err)
-		var logs []*Log
-		for i := range int32(20) {
-			l, err := d.Open(ctx, TopicPartition{"t", i}, Config{})
-			require.NoError(t, err)
-			logs = append(logs, l)
-		}
-		return d, logs
-	}
-	for round := range int64(3) {
-		_, logs := open()
-		for i, l := range logs {
-			require.Equal(t, round*int64(i%3), l.Offsets().LogEnd)
-			for range i % 3 {
-				_, err := l.Append(ctx, record.Record{Value: []byte("v")})
-				require.NoError(t, err)
-			}
-		}
-		disk = disk.Kill()
-		b, err := vfs.ReadFile(disk, hintFile, 1<<20)
-		require.NoError(t, err)
-		require.LessOrEqual(t, len(b), 20*hintSlot, "a slot a partition")
-		h, err := openHints(disk, false)
-		require.NoError(t, err)
-		for i := range logs {
-			require.Equal(t, (round+1)*int64(i%3), h.get(TopicPartition{"t", int32(i)}, 0))
-		}
-	}
-	for name, harm := range map[string]func([]byte) []byte{
-		"a flipped bit": flipAt(40), "a torn length": func(b []byte) []byte { return b[:len(b)-5] }, "garbage": func(b []byte) []byte { return bytes.Repeat([]byte{7}, 100) },
-	} {
-		s := &site{t: t, disk: disk.Kill()}
-		s.edit(hintFile, harm)
-		disk = s.disk
-		open()
-		disk = disk.Kill()
-		_ = name
-	}
 }
 
 // Report: B017
@@ -689,13 +379,6 @@ func TestCrashPointsOfKafkasTable(t *testing.T) {
 	}
 }
 
-func removeIfThere(fsys vfs.FS, name string) error {
-	if !exists(fsys, name) {
-		return nil
-	}
-	return fsys.Remove(name)
-}
-
 // Scenario: R017
 func TestGarbageBehindLogAndIndexesIsCutTenTimes(t *testing.T) {
 	s := newSite(t, nineRecords(Buffered))
@@ -711,10 +394,4 @@ func TestGarbageBehindLogAndIndexesIsCutTenTimes(t *testing.T) {
 		s.holds(0, int64(round+1)*5)
 	}
 	s.goesOn()
-}
-
-func (s *site) lastBase() int64 {
-	bases, err := segment.List(s.disk, crashTP.String())
-	require.NoError(s.t, err)
-	return bases[len(bases)-1]
 }

@@ -58,7 +58,7 @@ func TestAnIndexWithoutRoomStillLetsEverySegmentHoldABatch(t *testing.T) {
 	require.Equal(t, []int64{0}, b.readAll(0))
 }
 
-// Scenario: L010, L012, L013, U055.
+// Scenario: L010, L012, U055.
 func TestSegmentsAfterTruncationAndReset(t *testing.T) {
 	three := 3 * int64(len(batchOf(0, 0, record.None, "x")))
 	b := newBed(t, Config{SegmentBytes: three})

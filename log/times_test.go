@@ -13,7 +13,7 @@ import (
 
 func ms(t int64) time.Time { return time.UnixMilli(t) }
 
-// Scenario: U047, U049, U050.
+// Scenario: U047, U049.
 func TestTimesOfEmptyAndUntimedLogsAreNotFound(t *testing.T) {
 	b := newBed(t, Config{})
 	for range 2 {

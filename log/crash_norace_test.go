@@ -1,5 +1,0 @@
-//go:build !race
-
-package log
-
-const raceShare = 1
