@@ -37,6 +37,9 @@ type Appended struct {
 	Base, Last int64 // offsets of the first and last record; Last = Base-1 if there was nothing to append
 	AppendTime int64 // Unix ms if the log stamps LogAppendTime, else -1
 	LogStart   int64
+	// Duplicate says that the batch repeats one of the last five of its producer, and was not written again: Base and
+	// Last are those of the first time, AppendTime is that batch's largest timestamp.
+	Duplicate bool
 }
 
 var notAppended = Appended{Base: -1, Last: -1, AppendTime: -1, LogStart: -1}
@@ -75,6 +78,10 @@ func (l *Log) Append(ctx context.Context, recs ...record.Record) (base int64, er
 // the caller's slice changes (unless the batch had to be recompressed). After an error that means "not in the log" it
 // is as it was, so that the call can be repeated. As Follower, raw holds any number of batches that are stored as they
 // are. Compressed batches are unpacked for checking, never kept.
+//
+// Batches of idempotent and transactional producers are judged as Kafka does (Leader): a repeated one is not written, see
+// Appended.Duplicate; ErrOutOfOrder for a gap in the sequence, ErrFenced for an old epoch, ErrTxnState for a batch that the
+// producer's transaction does not allow. A Follower's are only noted.
 //
 // Errors are Append's, and ErrFenced, ErrUnexpectedOffset, ErrOffsetsOutOfOrder (Follower), record.ErrCorrupt for bad
 // bytes, *ConfigError for options that are no constants. max.message.bytes limits leaders, not followers; batches that
@@ -179,17 +186,8 @@ func (l *Log) place(ctx context.Context, p *prepared, o AppendOptions) (res Appe
 		return notAppended, 0, err
 	}
 	at := l.load()
-	if o.ExpectedOffset != nil && *o.ExpectedOffset != at.LogEnd {
-		return notAppended, 0, fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, at.LogEnd)
-	}
 	if p.role == Follower && p.first < at.LogEnd {
 		return notAppended, 0, fmt.Errorf("%w: batches start at %d, the log ends at %d", ErrUnexpectedOffset, p.first, at.LogEnd)
-	}
-	if n := int64(len(p.raw)); l.cfg.MaxBytes > 0 && n > l.cfg.MaxBytes {
-		return notAppended, 0, fmt.Errorf("%w: the append has %d bytes, MaxBytes is %d", ErrFull, n, l.cfg.MaxBytes)
-	}
-	if int64(len(p.raw)) > l.cfg.SegmentBytes {
-		return notAppended, 0, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), l.cfg.SegmentBytes)
 	}
 	epoch, err := l.leaderEpoch(p.role, o.LeaderEpoch)
 	if err != nil {
@@ -197,6 +195,26 @@ func (l *Log) place(ctx context.Context, p *prepared, o AppendOptions) (res Appe
 	}
 	if p.role == Leader {
 		p.first, p.last = at.LogEnd, at.LogEnd+p.count-1
+		p.valid.Place(p.first, epoch)
+	}
+	pending, err := l.judge(p, &o)
+	if err != nil {
+		return notAppended, 0, err
+	}
+	if pending != nil {
+		if d, repeats := pending.Duplicate(); repeats {
+			_, cuts := l.loadCuts()
+			return Appended{Base: d.FirstOffset, Last: d.LastOffset, AppendTime: d.Timestamp, LogStart: at.LogStart, Duplicate: true}, cuts, nil
+		}
+	}
+	if o.ExpectedOffset != nil && *o.ExpectedOffset != at.LogEnd {
+		return notAppended, 0, fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, at.LogEnd)
+	}
+	if n := int64(len(p.raw)); l.cfg.MaxBytes > 0 && n > l.cfg.MaxBytes {
+		return notAppended, 0, fmt.Errorf("%w: the append has %d bytes, MaxBytes is %d", ErrFull, n, l.cfg.MaxBytes)
+	}
+	if int64(len(p.raw)) > l.cfg.SegmentBytes {
+		return notAppended, 0, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), l.cfg.SegmentBytes)
 	}
 	if p.last < p.first || p.last == math.MaxInt64 {
 		return notAppended, 0, fmt.Errorf("%w: no offsets are left behind %d", ErrInvalidRecord, at.LogEnd)
@@ -210,9 +228,6 @@ func (l *Log) place(ctx context.Context, p *prepared, o AppendOptions) (res Appe
 	if err := l.rollIfNeeded(ctx, p); err != nil {
 		return notAppended, 0, err
 	}
-	if p.role == Leader {
-		p.valid.Place(p.first, epoch)
-	}
 	before, err := l.assignEpochs(p, epoch)
 	if err != nil {
 		return notAppended, 0, errors.Join(err, l.unroll())
@@ -220,6 +235,10 @@ func (l *Log) place(ctx context.Context, p *prepared, o AppendOptions) (res Appe
 	if _, err := l.list.Load().active().AppendAt(p.raw, p.now); err != nil {
 		l.restoreEpochs(before)
 		return notAppended, 0, errors.Join(l.refused(err), l.unroll())
+	}
+	if err := l.take(pending, p.first, p.last+1); err != nil {
+		l.restoreEpochs(before)
+		return notAppended, 0, errors.Join(err, l.unroll())
 	}
 	l.stats.appends.Add(1)
 	l.stats.bytes.Add(int64(len(p.raw)))
@@ -232,7 +251,7 @@ func (l *Log) published(end int64) (cuts uint64) {
 	l.marks.mu.Lock()
 	defer l.marks.mu.Unlock()
 	l.o.LogEnd = end
-	l.cfg.raiseVisible(&l.o)
+	l.raiseVisible(&l.o)
 	l.wakeLocked()
 	return l.cuts
 }

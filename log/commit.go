@@ -152,11 +152,11 @@ func (l *Log) syncRound() error {
 	}
 	l.update(func(o *Offsets) {
 		o.Durable = max(o.Durable, end)
-		l.cfg.raiseVisible(o)
+		l.raiseVisible(o)
 	})
 	l.stats.syncs.Add(1)
 	l.noteDurable(end)
-	if l.stats.bytes.Load()-l.commits.atRP < recoveryPointEvery {
+	if l.stats.bytes.Load()-l.commits.atRP < recoveryPointEvery && !l.producers.overdue() {
 		return nil
 	}
 	if l.dir.points.writing.held.Load() {
@@ -216,9 +216,9 @@ func (l *Log) syncAll(segs []*segment.Segment) error {
 // storing is how a checkpoint entry is made durable: errBusy and the error of a context say that it was not tried.
 type storing func(name string, tp TopicPartition, offset int64) error
 
-// advanceRecoveryPoint syncs all files below end and persists end in the root's checkpoint. Its error is the sticky one,
-// ErrNoSpace where only an index or the checkpoint had no room, or that of store's not trying. The caller holds the round
-// token.
+// advanceRecoveryPoint syncs all files below end, writes the producer snapshots that are due, and then persists end in the
+// root's checkpoint. Its error is the sticky one, ErrNoSpace where only an index, a snapshot or the checkpoint had no room,
+// or that of store's not trying. The caller holds the round token.
 func (l *Log) advanceRecoveryPoint(end int64, store storing) error {
 	segs := *l.list.Load()
 	o := l.load()
@@ -229,6 +229,12 @@ func (l *Log) advanceRecoveryPoint(end int64, store storing) error {
 		return l.fail(err)
 	}
 	l.stats.lastFlush.Store(l.now().UnixMilli())
+	switch err := l.writeSnapshots(); {
+	case isNoSpace(err):
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	case err != nil:
+		return l.fail(err)
+	}
 	switch err := l.storeRecoveryPoint(max(o.RecoveryPoint, min(end, o.LogEnd)), store); {
 	case isNoSpace(err):
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)

@@ -90,8 +90,8 @@ type Config struct {
 	// Visibility says what moves the high watermark.
 	Visibility Visibility
 
-	// ProducerExpiry is producer.id.expiration.ms: idle producers are forgotten. Default 1 day. Kept for producer state,
-	// which a later version adds.
+	// ProducerExpiry is producer.id.expiration.ms: a producer without an open transaction is forgotten when its last
+	// record is that old. Default 1 day.
 	ProducerExpiry time.Duration
 }
 

@@ -61,6 +61,9 @@ func check(disk vfs.FS, mode Durability, e *expect, noEvict bool) (*Dir, *Log, e
 	if err := e.admits(l.Offsets(), found, l.Epochs()); err != nil {
 		return nil, nil, err
 	}
+	if err := checkProducers(l); err != nil {
+		return nil, nil, err
+	}
 	return d, l, checkIndexes(disk, l, e.sparse)
 }
 
@@ -160,7 +163,7 @@ func appendAndClose(disk *vfstest.Crash, d *Dir, l *Log, mode Durability) error 
 	if err != nil {
 		return err
 	}
-	want := wrote{base: l.Offsets().LogEnd, epoch: max(0, l.Offsets().LeaderEpoch), time: 1 << 40, value: strings.Repeat("n", crashValue)}
+	want := wrote{base: l.Offsets().LogEnd, epoch: max(0, l.Offsets().LeaderEpoch), time: crashTime + 1<<19, value: strings.Repeat("n", crashValue)}
 	want.last = want.base
 	if _, err := l.Append(context.Background(), record.Record{Timestamp: want.time, Value: []byte(want.value)}); err != nil {
 		return fmt.Errorf("append after recovery: %w", err)

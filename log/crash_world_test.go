@@ -26,7 +26,10 @@ func crashConfig(d Durability) Config {
 	return Config{SegmentBytes: crashSegment, IndexIntervalBytes: EveryBatch, Durability: d}
 }
 
-func crashClock() time.Time { return time.UnixMilli(1_700_000_000_000) }
+// crashTime is before all records: producers must not expire.
+const crashTime = 1_700_000_000_000
+
+func crashClock() time.Time { return time.UnixMilli(crashTime) }
 
 // world is a log on a disk that records, and what has to be true of it after a crash.
 type world struct {
@@ -45,7 +48,7 @@ type world struct {
 func newWorld(disk *vfstest.Crash, mode Durability, e expect, wrap func(vfs.FS) vfs.FS) *world {
 	w := &world{fs: disk.Kill(), mode: mode, e: *e.clone()}
 	for _, b := range e.line {
-		w.epoch, w.serial = max(w.epoch, b.epoch), max(w.serial, b.time+1)
+		w.epoch, w.serial = max(w.epoch, b.epoch), max(w.serial, b.time-crashTime+1)
 	}
 	w.fault = vfstest.NewFault(w.fs)
 	w.seen = w.fault
@@ -71,6 +74,9 @@ func (w *world) settle(call string) error {
 		return fmt.Errorf("%s: readers see up to %d, durable is %d", call, o.HighWatermark, o.Durable)
 	}
 	w.note(call + " returned")
+	if err := checkProducers(w.log); err != nil {
+		return fmt.Errorf("%s: %w", call, err)
+	}
 	return nil
 }
 
@@ -97,9 +103,9 @@ func (w *world) records(n int) []record.Record {
 	value += strings.Repeat(".", crashValue-len(value))
 	recs := make([]record.Record, n)
 	for i := range recs {
-		recs[i] = record.Record{Timestamp: 1 + w.serial, Value: []byte(value)}
+		recs[i] = record.Record{Timestamp: crashTime + w.serial, Value: []byte(value)}
 	}
-	w.e.line = append(w.e.line, wrote{base: w.e.end(), last: w.e.end() + int64(n) - 1, epoch: w.epoch, time: 1 + w.serial, value: value})
+	w.e.line = append(w.e.line, wrote{base: w.e.end(), last: w.e.end() + int64(n) - 1, epoch: w.epoch, time: crashTime + w.serial, value: value})
 	w.serial++
 	return recs
 }
@@ -350,6 +356,21 @@ var verbs = []verb{
 	}},
 	{"reopen", (*world).reopen},
 	{"reopen the log", (*world).reopenLog},
+	{"append idempotent", func(w *world) error { return w.produce(5, false, w.mode) }},
+	{"append idempotent until it rolls", func(w *world) error {
+		for n := len(*w.log.list.Load()); len(*w.log.list.Load()) == n; {
+			if err := w.produce(6, false, Buffered); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"begin", func(w *world) error { return w.produce(7, true, w.mode) }},
+	{"begin another and abort the first", func(w *world) error {
+		return errors.Join(w.produce(7, true, Buffered), w.produce(8, true, Buffered), w.end(7, false))
+	}},
+	{"commit", func(w *world) error { return errors.Join(w.produce(8, true, Buffered), w.end(8, true)) }},
+	{"abort", func(w *world) error { return errors.Join(w.produce(8, true, Buffered), w.end(8, false)) }},
 }
 
 // prepare makes the disk that workloads start from: two epochs, three segments that start at offset 7, all durable.

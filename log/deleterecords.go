@@ -53,7 +53,11 @@ func (l *Log) raiseStart(ctx context.Context, start int64) error {
 	case err != nil:
 		return l.fail(err) // the file may say either
 	}
-	l.update(func(o *Offsets) { o.LogStart = start })
+	l.producers.state.OnLogStart(start)
+	l.update(func(o *Offsets) {
+		o.LogStart = start
+		l.restable(o)
+	})
 	if l.epochs.TruncateFromStart(start) {
 		if err := l.epochs.Flush(); err != nil {
 			return l.epochRefused(err)

@@ -38,8 +38,12 @@ var (
 	ErrUnexpectedOffset = errors.New("log: end offset is not the expected one")
 	// ErrOffsetsOutOfOrder: a follower's batches do not ascend.
 	ErrOffsetsOutOfOrder = errors.New("log: offsets out of order")
-	// ErrFenced: a leader epoch is stale.
-	ErrFenced = errors.New("log: stale leader epoch")
+	// ErrFenced: a leader, producer or coordinator epoch is stale.
+	ErrFenced = errors.New("log: stale leader, producer or coordinator epoch")
+	// ErrOutOfOrder: a producer's sequence number leaves a gap, or repeats records that are too old to be recognised.
+	ErrOutOfOrder = errors.New("log: producer sequence out of order")
+	// ErrTxnState: the state of the producer's transaction does not allow the call.
+	ErrTxnState = errors.New("log: transaction state does not allow this")
 	// ErrVisibility: SetHighWatermark of a log whose Config.Visibility is not External.
 	ErrVisibility = errors.New("log: the high watermark is not set from outside")
 	// ErrTopicID: the partition has another topic id, or the id given is zero.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 
 	"github.com/partlog/partlog/segment"
 )
@@ -83,9 +84,12 @@ func (l *Log) dropPrefix(segs segments, n int) error {
 		}
 	}
 	rest, start := segs[n:], segs[n].Base()
+	l.producers.state.OnLogStart(start)
+	l.producers.drop(start, math.MaxInt64)
 	l.update(func(o *Offsets) {
 		o.LogStart = max(o.LogStart, start)
-		o.HighWatermark, o.LastStable = max(o.HighWatermark, start), max(o.LastStable, start)
+		o.HighWatermark = max(o.HighWatermark, start)
+		l.restable(o)
 	})
 	l.list.Store(&rest)
 	l.epochs.TruncateFromStart(l.load().LogStart) // the file may lag: loading cuts it again

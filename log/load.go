@@ -103,7 +103,9 @@ func (l *Log) findLost(file string, lost error, meaning string) {
 	}
 }
 
-func (l *Log) find(f Finding) { l.recovery.Findings = append(l.recovery.Findings, f) }
+func (l *Log) find(f Finding) { l.recovery.find(f) }
+
+func (r *RecoveryReport) find(f Finding) { r.Findings = append(r.Findings, f) }
 
 // readIdentity reads the topic id, if the folder has one.
 func (l *Log) readIdentity() error {
@@ -220,12 +222,15 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 		}
 	}
 	start := max(at.logStart, segs[0].Base())
+	if err := l.loadProducers(ctx, segs, start, end); err != nil {
+		return err
+	}
 	o := Offsets{LogStart: start, LogEnd: end, Durable: end, RecoveryPoint: min(at.recoveryPoint, end), LeaderEpoch: record.NoEpoch}
 	if at.clean {
 		o.RecoveryPoint = end
 	}
 	o.HighWatermark = min(max(at.highWatermark, start), end)
-	l.cfg.raiseVisible(&o)
+	l.raiseVisible(&o)
 	if latest, ok := l.epochs.Latest(); ok {
 		o.LeaderEpoch, l.newest = latest.Epoch, latest.Epoch
 	}

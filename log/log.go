@@ -29,14 +29,15 @@ type Log struct {
 	// the fields below. It is held across system calls, so it is waited for under the caller's context; never across a
 	// callback or a channel operation other than taking the round token (see commit.go). The round token, points.writing,
 	// points.mu and marks.mu come after it.
-	write    gate
-	epochs   *epoch.Cache
-	sealed   sealedBytes
-	newest   int32 // highest leader epoch ever seen here; batches never fall below it
-	topicID  checkpoint.ID
-	commits  committer
-	recovery RecoveryReport // of the open; nobody changes it afterwards
-	loaded   bool
+	write     gate
+	epochs    *epoch.Cache
+	producers *producers
+	sealed    sealedBytes
+	newest    int32 // highest leader epoch ever seen here; batches never fall below it
+	topicID   checkpoint.ID
+	commits   committer
+	recovery  RecoveryReport // of the open; nobody changes it afterwards
+	loaded    bool
 
 	diskEpochs []epoch.Entry // while loading: what the epoch file says
 	badEpochs  bool          // while loading: the epoch file is malformed

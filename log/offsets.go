@@ -45,7 +45,8 @@ func (o Offsets) at(m Mark) int64 {
 // marks holds the offsets that readers and waiters watch.
 type marks struct {
 	// mu guards all below. It is held for a few assignments only: never across I/O, a channel operation that could
-	// block, or a call out of this file. It may be taken under Log.write and Dir.mu; nothing may be taken under it.
+	// block, or a call out of this file. It may be taken under Log.write and Dir.mu; nothing may be taken under it but the
+	// lock inside producerstate.Unstable.
 	mu      sync.Mutex
 	o       Offsets
 	cuts    uint64        // truncations so far; a reader that meets odd bytes compares it before it cries damage

@@ -95,7 +95,7 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 	}
 	l := &Log{dir: d, cfg: c, codec: codec, now: d.cfg.Now, write: newGate()}
 	l.fs, l.name, l.tp = d.fs, tp.String(), tp
-	l.segOpts = segmentOptions(c, d)
+	l.segOpts, l.producers = segmentOptions(c, d), newProducers(c)
 	return l, nil
 }
 
@@ -164,6 +164,11 @@ func (l *Log) shut() error {
 func (l *Log) shutSegments(segs segments) error {
 	err := segs.active().Seal(context.Background())
 	err = errors.Join(err, l.syncAll(segs.notBelow(l.load().RecoveryPoint)), l.epochs.Flush())
+	if err == nil {
+		if err = l.writeSnapshots(); err == nil {
+			_, err = l.producers.state.Take(l.fs, l.name)
+		}
+	}
 	for _, seg := range segs {
 		err = errors.Join(err, seg.Close())
 	}

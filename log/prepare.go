@@ -20,8 +20,11 @@ type prepared struct {
 	first, last int64 // offsets; a leader's are known only under the lock
 	maxTime     int64 // largest batch timestamp; -1 none
 	appendTime  int64 // of a LogAppendTime log; else -1
-	legacy      bool  // a follower's first batch is of an old format: its first offset is not known
-	synced      bool  // what is in the log was made durable, so that the active segment may be rolled
+	producers   bool  // some batch has a producer
+	origin      record.Origin
+	txnVersion  int  // of the coordinator that ends a transaction
+	legacy      bool // a follower's first batch is of an old format: its first offset is not known
+	synced      bool // what is in the log was made durable, so that the active segment may be rolled
 }
 
 // encode builds one batch from records, straight into the encoder's buffer.
@@ -178,6 +181,7 @@ func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
 	}
 	p.valid, p.raw, p.count = valid, valid.Batch.Bytes(), int64(valid.Count)
 	p.maxTime, p.appendTime = valid.MaxTimestamp, valid.AppendTime
+	p.producers, p.origin = set.Producers, record.Client
 	return p, nil
 }
 
@@ -210,6 +214,7 @@ func (l *Log) checkFollower(dec *record.Decoder, raw []byte, newest *int32) (pre
 		rest = next
 	}
 	p.first, p.last = set.FirstOffset, set.LastOffset
+	p.producers, p.origin = set.Producers, record.Replication
 	if p.first < 0 { // a legacy wrapper's first offset is inside it
 		p.legacy, p.first = true, set.LastOffsetOfFirst
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 )
 
@@ -44,6 +45,10 @@ func (l *Log) recover(ctx context.Context, segs segments, at stored) (segments, 
 	if err := l.findLostEpochs(ctx, segs[:from], at.logStart); err != nil {
 		return segs, err
 	}
+	began := segs[from].Base()
+	if err := l.beginProducers(ctx, segs, from, at); err != nil {
+		return segs, err
+	}
 	segs, err := l.recoverFrom(ctx, segs, from, at)
 	if err != nil {
 		return segs, err
@@ -53,6 +58,9 @@ func (l *Log) recover(ctx context.Context, segs segments, at stored) (segments, 
 	}
 	// What was read may sit in the page cache alone. Nothing is published before it is on the device.
 	if err := l.syncAll(segs[min(from, len(segs)-1):]); err != nil {
+		return segs, err
+	}
+	if err := l.settleSnapshots(began); err != nil {
 		return segs, err
 	}
 	return l.startAbove(segs, at)
@@ -86,9 +94,13 @@ func (l *Log) recoverFrom(ctx context.Context, segs segments, from int, at store
 			return segs, err
 		}
 		later := segs[i+1:]
+		var aborted []segment.AbortedTxn
 		s, err := segs[i].Recover(ctx, segment.ScanOptions{
-			Durable:  at.durable,
-			Each:     l.learnEpoch,
+			Durable: at.durable,
+			Each: func(b record.Batch) error {
+				aborted = appendAborted(aborted, l.producers.state.Replay(b), segs[i].Base())
+				return l.learnEpoch(b)
+			},
 			Evict:    !l.dir.cfg.NoEvict,
 			Progress: told(segs[i]),
 			BeforeCut: func(s segment.Scan, tail io.ReaderAt) error {
@@ -101,6 +113,16 @@ func (l *Log) recoverFrom(ctx context.Context, segs segments, from int, at store
 		}
 		if s.IndexesRebuilt {
 			l.recovery.Rebuilt = append(l.recovery.Rebuilt, segs[i].IndexFile(), segs[i].TimeIndexFile())
+		}
+		if err := segs[i].SetAborted(aborted); err != nil {
+			return segs, err
+		}
+		end := s.NextOffset
+		if s.CutBytes == 0 && len(later) > 0 {
+			end = max(end, later[0].Base())
+		}
+		if err := l.producers.recoveredTo(end); err != nil {
+			return segs, err
 		}
 		if s.CutBytes == 0 {
 			continue

@@ -34,6 +34,7 @@ const (
 	FindingMetadata   = "metadata"   // partition.metadata
 	FindingEpochs     = "epochs"     // leader-epoch-checkpoint
 	FindingTail       = "tail"       // bytes behind the last whole batch
+	FindingProducers  = "producers"  // batches that could not be read for the state of producers
 	FindingShort      = "short"      // the log ends below what a checkpoint says
 	FindingSplit      = "split"      // a segment held offsets that its base cannot represent
 )

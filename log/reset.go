@@ -41,7 +41,7 @@ func (l *Log) resetTo(offset int64, segs segments) error {
 	}
 	l.publishEpoch()
 	if offset == old.Base() {
-		return nil
+		return l.resetProducers(offset)
 	}
 	// Once the last segment is gone an open starts one at the start offset, so that must be the new one by then.
 	if err := l.dir.points.store(context.Background(), checkpoint.LogStarts, l.tp, offset); err != nil {
@@ -78,5 +78,5 @@ func (l *Log) replaceLast(old *segment.Segment, offset int64) error {
 		*o = Offsets{LogStart: offset, LastStable: offset, HighWatermark: offset, LogEnd: offset,
 			Durable: offset, RecoveryPoint: o.RecoveryPoint, LeaderEpoch: o.LeaderEpoch}
 	})
-	return errors.Join(discard(old), l.dropSnapshotsAbove(-1))
+	return errors.Join(discard(old), l.resetProducers(offset))
 }

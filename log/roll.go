@@ -83,6 +83,9 @@ func (l *Log) roll(ctx context.Context, base int64) error {
 	}
 	list := segs.with(next)
 	l.list.Store(&list)
+	if err := l.producers.remember(base, l.load().LogEnd); err != nil {
+		return l.rollRefused(err)
+	}
 	return nil
 }
 
@@ -103,6 +106,7 @@ func (l *Log) unroll() error {
 	}
 	rest := segs[: len(segs)-1 : len(segs)-1]
 	l.list.Store(&rest)
+	l.producers.drop(-1, end)
 	l.commits.born = min(l.commits.born, before.Base())
 	if err := errors.Join(discard(active), l.syncDir()); err != nil {
 		return l.fail(err)

@@ -89,7 +89,8 @@ func (l *Log) dropBareEpoch(end int64) error {
 //  2. the segments above are renamed to .deleted, one by one from the highest, the directory synced after each
 //  3. the segment that holds the cut is shortened and synced, indexes included
 //  4. epochs and snapshots that speak of the removed offsets go
-//  5. the start offset follows if it lay above
+//  5. the producer state is taken from what is left
+//  6. the start offset follows if it lay above
 func (l *Log) truncateTo(offset int64, segs segments) (end int64, err error) {
 	keep := segs.floor(offset)
 	cut := segs[keep]
@@ -121,6 +122,9 @@ func (l *Log) truncateTo(offset int64, segs segments) (end int64, err error) {
 		o.clampToEnd()
 	})
 	if err := l.forgetAbove(end); err != nil {
+		return 0, err
+	}
+	if err := l.truncateProducers(end); err != nil {
 		return 0, err
 	}
 	return end, l.persistStart(segs[0].Base())

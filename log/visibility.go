@@ -7,17 +7,17 @@ func (c *Config) visibleWhenDurable() bool {
 	return c.Visibility == WhenAcknowledged && c.Durability != Buffered
 }
 
-// raiseVisible moves the high watermark after LogEnd or Durable moved. External logs are moved by SetHighWatermark
+// raiseVisible moves the high watermark, and the last stable offset with it, after LogEnd or Durable moved. External logs are moved by SetHighWatermark
 // alone.
-func (c *Config) raiseVisible(o *Offsets) {
-	switch {
+func (l *Log) raiseVisible(o *Offsets) {
+	switch c := &l.cfg; {
 	case c.Visibility == External:
 	case c.visibleWhenDurable():
 		o.HighWatermark = max(o.HighWatermark, o.LogStart, o.Durable)
 	default:
 		o.HighWatermark = max(o.HighWatermark, o.LogEnd)
 	}
-	o.LastStable = o.HighWatermark
+	l.restable(o)
 }
 
 // SetHighWatermark moves the high watermark of a log whose Visibility is External, and returns where it is afterwards:
@@ -32,7 +32,8 @@ func (l *Log) SetHighWatermark(offset int64) (int64, error) {
 	var hw int64
 	l.update(func(o *Offsets) {
 		hw = min(max(offset, o.LogStart), o.LogEnd)
-		o.HighWatermark, o.LastStable = hw, hw
+		o.HighWatermark = hw
+		l.restable(o)
 	})
 	return hw, nil
 }
