@@ -12,7 +12,7 @@ import (
 )
 
 // Batches yields the stored batches from the one that holds offset up to the bound at the time ranging begins, CRC
-// checked, still compressed, control batches included. The first may begin below offset; a batch that reaches past the
+// checked, still compressed, control batches included; ReadCommitted leaves out these and aborted ones. The first may begin below offset; a batch that reaches past the
 // bound or WithMaxOffset is left out whole. A batch is a view, valid until the next step. Nothing is locked while the
 // loop's body runs: it may append, truncate or close. The error, if any, comes once and last: *OffsetRangeError (the
 // offset is not in the log, or no longer: truncated or deleted meanwhile), ErrClosed, ctx's, or a *CorruptError. Ranging
@@ -24,7 +24,20 @@ func (l *Log) Batches(ctx context.Context, offset int64, options ...ReadOption) 
 func (v *view) batches(ctx context.Context, offset int64, o readOptions) iter.Seq2[record.Batch, error] {
 	return func(yield func(record.Batch, error) bool) {
 		c := cursor{v: v, o: o, next: offset}
-		c.run(ctx, func(b record.Batch, _ int64, err error) bool { return yield(b, err) })
+		aborts := aborts{v: v}
+		c.run(ctx, func(b record.Batch, _ int64, err error) bool {
+			if err == nil && o.isolation == ReadCommitted {
+				var hides bool
+				if hides, err = aborts.hides(b); hides {
+					return true
+				}
+				if err != nil {
+					yield(record.Batch{}, err)
+					return false
+				}
+			}
+			return yield(b, err)
+		})
 	}
 }
 

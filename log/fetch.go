@@ -162,6 +162,10 @@ func (f *fetch) now(ctx context.Context) (*Fetched, error) {
 		}
 		list := f.v.list.Load()
 		err := got.resolve(*list, f.offset, bound, f.o)
+		if err == nil && got.open && f.o.Isolation == ReadCommitted {
+			got.committed = true
+			got.aborted, err = f.v.aborted(f.offset, got.upTo(*list, bound))
+		}
 		moved, err := f.v.settled(list, cuts, err, &f.stale)
 		if err == nil && !moved {
 			return got, nil
@@ -243,6 +247,8 @@ type Fetched struct {
 	from      int64
 	offsets   Offsets
 	diverging *EpochEnd
+	committed bool
+	aborted   []segment.AbortedTxn
 	region    segment.Region
 	seg       *segment.Segment
 	end       int64 // all offsets of the segment are below
@@ -270,6 +276,28 @@ func (f *Fetched) Diverging() (EpochEnd, bool) {
 		return EpochEnd{Epoch: -1, End: -1}, false
 	}
 	return *f.diverging, true
+}
+
+// Aborted lists, for ReadCommitted, the aborted transactions that may have batches in the region, as a broker's fetch
+// answer does; others may be among them. Records leaves their records out already, Batches and WriteTo do not.
+func (f *Fetched) Aborted() []AbortedTxn {
+	all := make([]AbortedTxn, len(f.aborted))
+	for i, t := range f.aborted {
+		all[i] = AbortedTxn{ProducerID: t.ProducerID, FirstOffset: t.FirstOffset}
+	}
+	return all
+}
+
+// upTo is an offset behind the region.
+func (f *Fetched) upTo(segs segments, bound int64) int64 {
+	i := segs.floor(f.region.First().Base)
+	if i < 0 {
+		return bound
+	}
+	if i+1 < len(segs) {
+		bound = min(bound, segs[i+1].Base())
+	}
+	return bound
 }
 
 // WriteTo sends the region's bytes, by sendfile where writer and file system allow. It may start below the offset
@@ -364,7 +392,7 @@ func (f *Fetched) Records() iter.Seq2[record.Record, error] {
 				yield(record.Record{}, err)
 				return
 			}
-			if b.Control() {
+			if b.Control() || f.committed && b.Transactional() && hidden(f.aborted, b) {
 				continue
 			}
 			if !f.v.unpack(b, dec, f.from, math.MaxInt64, yield) {

@@ -63,6 +63,10 @@ type view struct {
 	// refresh looks whether another process wrote more; nil where the writer is this Log. With doubt it looks closely:
 	// something was read that what is known does not explain.
 	refresh func(doubt bool) error
+
+	// recent are aborted transactions that the indexes may not have yet; nil where the writer is this Log. What it returns
+	// is not changed any more.
+	recent func() []segment.AbortedTxn
 }
 
 // over says that nothing can be read any more, or could ever be.

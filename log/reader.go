@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/partlog/partlog/index"
+	"github.com/partlog/partlog/internal/producerstate"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
@@ -29,8 +30,8 @@ type ReaderOptions struct {
 // Reader reads one partition folder without a lock and without writing a byte, also beside a live writer or a live
 // broker. It shows what a recovery would keep: everything up to the last whole batch with a right CRC; damage below the
 // recovery point is a *CorruptError when reading gets there, and what lies behind it in later segments can be read by
-// asking for a later offset. It sees what was written, synced or not, and has no high watermark of its own: both
-// isolations read to the end. It looks for more each time a call or an iteration begins or waits; a truncation that the
+// asking for a later offset. It sees what was written, synced or not, and has no high watermark of its own:
+// ReadUncommitted and LogEnd read to the end, ReadCommitted up to the first transaction that is open there. It looks for more each time a call or an iteration begins or waits; a truncation that the
 // writer made up for with other records between two looks is seen only by those who had read what was cut. All methods
 // are safe for concurrent use.
 type Reader struct {
@@ -49,6 +50,8 @@ type Reader struct {
 	trusted  int64 // recovery point: bad bytes below it are damage, not the end
 	logStart int64 // as the checkpoint has it
 	points   map[string]point
+	state    *producerstate.State // of all below known.offset
+	aborted  []segment.AbortedTxn // found in what was walked; only appended to
 	shut     bool
 }
 
@@ -78,7 +81,7 @@ func OpenReader(partitionDir string, o ReaderOptions) (*Reader, error) {
 	r.fs, r.name = o.FS, filepath.ToSlash(name)
 	r.opts = segment.Options{FS: o.FS, ReadOnly: true, Map: o.Map, Limits: o.Limits}
 	r.limits = o.Limits
-	r.view.refresh = r.look
+	r.view.refresh, r.view.recent = r.look, r.recentlyAborted
 	if err := r.open(partitionDir); err != nil {
 		return nil, errors.Join(err, r.letGo())
 	}

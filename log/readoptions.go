@@ -11,6 +11,7 @@ type Isolation uint8
 
 const (
 	ReadUncommitted Isolation = iota // to the high watermark
+	ReadCommitted                    // to the last stable offset, without aborted transactions and markers
 	LogEnd                           // everything written: replicas and tools
 )
 
@@ -66,8 +67,11 @@ func collect(options []ReadOption) readOptions {
 
 // bound is the offset that a reader of this isolation may not reach.
 func (o Offsets) bound(i Isolation) int64 {
-	if i == LogEnd {
+	switch i {
+	case LogEnd:
 		return o.LogEnd
+	case ReadCommitted:
+		return o.LastStable
 	}
 	return o.HighWatermark
 }

@@ -34,12 +34,21 @@ func (v *view) records(ctx context.Context, offset int64, o readOptions, follow 
 		dec := v.lend(o.limits)
 		defer v.giveBack(dec, o.limits)
 		c := cursor{v: v, o: o, next: offset, follow: follow, split: true}
+		aborts := aborts{v: v}
 		c.run(ctx, func(b record.Batch, from int64, err error) bool {
 			switch {
 			case err != nil:
 				return yield(record.Record{}, err)
 			case b.Control():
 				return true
+			case o.isolation == ReadCommitted && b.Transactional():
+				switch hides, err := aborts.hides(b); {
+				case err != nil:
+					yield(record.Record{}, err)
+					return false
+				case hides:
+					return true
+				}
 			}
 			return v.unpack(b, dec, from, o.end, yield)
 		})

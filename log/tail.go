@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/internal/producerstate"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 )
@@ -42,6 +43,7 @@ type stamp struct {
 func (r *Reader) begin() error {
 	r.readMarks()
 	r.bad = -1
+	r.state, r.aborted = producerstate.New(producerstate.Config{ExpireAfter: -1}, r.logStart), nil
 	segs, err := r.openAll(nil, nil)
 	if err != nil {
 		return err
@@ -57,6 +59,9 @@ func (r *Reader) begin() error {
 		from = len(segs) - 1
 	}
 	r.known = start(segs[from])
+	if err := r.beginProducers(segs, from); err != nil {
+		return err
+	}
 	return r.advance(segs)
 }
 
@@ -296,6 +301,7 @@ func (r *Reader) walk(seg *segment.Segment) error {
 		}
 		r.known.position += int64(b.Size())
 		r.known.offset = b.LastOffset() + 1
+		r.aborted = appendAborted(r.aborted, r.state.Replay(b), 0)
 		r.known.last = seen{size: int64(b.Size()), offset: b.BaseOffset(), sum: b.Checksum(), epoch: b.LeaderEpoch()}
 	}
 	return nil
@@ -348,14 +354,54 @@ func (r *Reader) publish(end int64) {
 		start = max(start, segs[0].Base())
 	}
 	end = max(end, start)
+	stable := r.state.Unstable().LastStable(end, start)
+	if end > r.known.offset { // behind damage nothing is known of transactions
+		stable = max(start, min(stable, r.known.offset+1))
+	}
 	change := func(o *Offsets) {
-		o.LogStart, o.LogEnd, o.HighWatermark, o.LastStable = start, end, end, end
+		o.LogStart, o.LogEnd, o.HighWatermark, o.LastStable = start, end, end, stable
 		o.Durable, o.RecoveryPoint, o.LeaderEpoch = min(r.trusted, end), min(r.trusted, end), r.epoch
 	}
 	switch now := r.load(); {
 	case now.LogEnd > end:
 		r.marks.cut(end, change)
-	case now.LogEnd < end || now.LogStart != start || now.RecoveryPoint != min(r.trusted, end) || now.LeaderEpoch != r.epoch:
+	case now.LogEnd < end || now.LogStart != start || now.LastStable != stable || now.RecoveryPoint != min(r.trusted, end) || now.LeaderEpoch != r.epoch:
 		r.update(change)
 	}
+}
+
+// beginProducers makes the producer state that of everything below segs[from]: from a snapshot and the batches behind it.
+// Batches that cannot be read say nothing here: reading them will.
+func (r *Reader) beginProducers(segs segments, from int) error {
+	end := segs[from].Base()
+	res, err := r.state.Reload(producerstate.Reload{FS: r.fs, Folder: r.name, LogStart: max(r.logStart, segs[0].Base()), End: end, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	for i := max(0, segs.floor(res.From)); i < from; i++ {
+		batches := segs[i].Batches(0)
+		if res.From > segs[i].Base() {
+			batches = segs[i].BatchesFrom(res.From)
+		}
+		for b, err := range batches {
+			if errors.Is(err, segment.ErrNotFound) || err != nil && passing(err) {
+				break
+			}
+			if err != nil {
+				return segs.explain(err)
+			}
+			r.aborted = appendAborted(r.aborted, r.state.Replay(b), 0)
+		}
+		if err := segs[i].Park(); err != nil {
+			return err
+		}
+	}
+	r.state.SetEnd(end)
+	return nil
+}
+
+func (r *Reader) recentlyAborted() []segment.AbortedTxn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clip(r.aborted)
 }
