@@ -48,6 +48,35 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	p := b.Producer(5, 0)
+	idempotent := func() {
+		if _, err := p.Append(ctx, recs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 8 {
+		idempotent()
+	}
+	gate("Producer.Append of 100 records", 0, idempotent)
+	own := record.NewBuilder(record.BuilderOptions{})
+	sequence := int32(0)
+	gate("AppendBatches of an idempotent producer", 0, func() {
+		own.Reset()
+		own.SetProducer(&record.Producer{ID: 6, BaseSequence: sequence})
+		for i := range recs {
+			if err := own.AddRef(&recs[i], recs[i].Timestamp); err != nil {
+				t.Fatal(err)
+			}
+		}
+		batch, err := own.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.AppendBatches(ctx, batch.Bytes(), AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		sequence += int32(len(recs))
+	})
 	gate("Offsets", 0, func() { _ = b.Offsets() })
 	end := b.Offsets().LogEnd
 	once := func(from int64) func() {

@@ -30,6 +30,10 @@ type AppendOptions struct {
 	ExpectedOffset *int64
 	// Durability of this append; Inherit takes the log's.
 	Durability Durability
+	// Verify is transaction.partition.verification.enable: a Leader refuses the first batch of a transaction, with
+	// ErrTxnState, unless Guard is what VerifyTransaction gave out for its producer.
+	Verify bool
+	Guard  TxnGuard
 }
 
 // Appended says where an append landed. Beside an error that means "not in the log" all its fields are -1.

@@ -8,9 +8,9 @@ import (
 	"github.com/partlog/partlog/segment"
 )
 
-// AbortedTxn is a transaction that was aborted, as a broker's fetch answer lists it: the batches of the producer from
-// FirstOffset up to its next ABORT marker are not to be shown.
-type AbortedTxn struct{ ProducerID, FirstOffset int64 }
+// AbortedTxn is a transaction that was aborted: the batches of the producer from FirstOffset up to LastOffset, its ABORT
+// marker, are not to be shown. A broker's fetch answer lists the first two fields.
+type AbortedTxn = segment.AbortedTxn
 
 // aborts is what a read-committed reader must not show, sorted by producer and first offset. It is collected for one
 // range of offsets at a time; all below the last stable offset is in the indexes, because they are written before it moves.

@@ -113,7 +113,7 @@ func TestAFetchListsTheAbortedTransactionsOfItsRange(t *testing.T) {
 	for _, from := range []int64{0, 3} {
 		f, err := b.Fetch(ctx, from, FetchOptions{Isolation: ReadCommitted})
 		require.NoError(t, err)
-		require.Equal(t, []AbortedTxn{{ProducerID: 1, FirstOffset: 0}}, f.Aborted())
+		require.Equal(t, []AbortedTxn{{ProducerID: 1, FirstOffset: 0, LastOffset: 5, LastStable: 6}}, f.Aborted())
 		require.NoError(t, f.Close())
 	}
 	f, err := b.Fetch(ctx, 6, FetchOptions{Isolation: ReadCommitted})

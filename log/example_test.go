@@ -245,3 +245,47 @@ func ExampleParseConfig() {
 	// 1073741824 true zstd <nil>
 	// segment.bytes SegmentBytes
 }
+
+func ExampleLog_Producer() {
+	l := memory(log.Config{})
+	ctx := context.Background()
+	p := l.Producer(1, 0) // id and epoch are yours to hand out
+	_ = p.Begin()
+	_, _ = p.Append(ctx, record.Record{Value: []byte("debit")})
+	_, _ = p.Append(ctx, record.Record{Value: []byte("credit")})
+	count := func() (n int) {
+		for range l.Records(ctx, 0, log.WithIsolation(log.ReadCommitted)) {
+			n++
+		}
+		return n
+	}
+	fmt.Println(count())
+	fmt.Println(p.Commit(ctx))
+	fmt.Println(count())
+	_, _ = l.Producer(1, 1).Append(ctx, record.Record{Value: []byte("a newer writer took over")})
+	_, err := p.Append(ctx, record.Record{Value: []byte("too late")})
+	fmt.Println(errors.Is(err, log.ErrFenced))
+	// Output:
+	// 0
+	// <nil>
+	// 2
+	// true
+}
+
+func ExampleLog_OpenTransactions() {
+	l := memory(log.Config{})
+	ctx := context.Background()
+	p := l.Producer(1, 0)
+	_ = p.Begin()
+	_, _ = p.Append(ctx, record.Record{Timestamp: time.Now().Add(-time.Hour).UnixMilli(), Value: []byte("and then the host died")})
+	for _, t := range l.OpenTransactions() {
+		if t.Hangs(15 * time.Minute) {
+			_, err := l.AbortTransaction(ctx, t)
+			fmt.Println("producer", t.ProducerID, "hangs since offset", t.FirstOffset, err)
+		}
+	}
+	fmt.Println(l.Offsets().LastStable)
+	// Output:
+	// producer 1 hangs since offset 0 <nil>
+	// 2
+}

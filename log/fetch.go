@@ -8,6 +8,7 @@ import (
 	"iter"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/partlog/partlog/record"
@@ -281,11 +282,7 @@ func (f *Fetched) Diverging() (EpochEnd, bool) {
 // Aborted lists, for ReadCommitted, the aborted transactions that may have batches in the region, as a broker's fetch
 // answer does; others may be among them. Records leaves their records out already, Batches and WriteTo do not.
 func (f *Fetched) Aborted() []AbortedTxn {
-	all := make([]AbortedTxn, len(f.aborted))
-	for i, t := range f.aborted {
-		all[i] = AbortedTxn{ProducerID: t.ProducerID, FirstOffset: t.FirstOffset}
-	}
-	return all
+	return slices.Clone(f.aborted)
 }
 
 // upTo is an offset behind the region.

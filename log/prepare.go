@@ -22,9 +22,10 @@ type prepared struct {
 	appendTime  int64 // of a LogAppendTime log; else -1
 	producers   bool  // some batch has a producer
 	origin      record.Origin
-	txnVersion  int  // of the coordinator that ends a transaction
-	legacy      bool // a follower's first batch is of an old format: its first offset is not known
-	synced      bool // what is in the log was made durable, so that the active segment may be rolled
+	txnVersion  int              // of the coordinator that ends a transaction
+	ends        *OpenTransaction // a marker is for this one only
+	legacy      bool             // a follower's first batch is of an old format: its first offset is not known
+	synced      bool             // what is in the log was made durable, so that the active segment may be rolled
 }
 
 // encode builds one batch from records, straight into the encoder's buffer.

@@ -104,13 +104,18 @@ func (l *Log) restable(o *Offsets) {
 // write.
 func (l *Log) judge(p *prepared, o *AppendOptions) (*producerstate.Pending, error) {
 	s := l.producers.state
+	if t := p.ends; t != nil {
+		if known, ok := s.Producer(t.ProducerID); !ok || known.TxnFirstOffset != t.FirstOffset {
+			return nil, fmt.Errorf("%w: producer %d has no transaction open since offset %d", ErrTxnState, t.ProducerID, t.FirstOffset)
+		}
+	}
 	if s.Len() > 0 {
 		s.ExpireDue(p.now.UnixMilli())
 	}
 	if !p.producers {
 		return nil, nil
 	}
-	pending, err := s.Check(p.raw, producerstate.Options{Origin: p.origin, TransactionVersion: p.txnVersion})
+	pending, err := s.Check(p.raw, producerstate.Options{Origin: p.origin, TransactionVersion: p.txnVersion, Verify: o.Verify, Guard: o.Guard})
 	if err != nil {
 		return nil, l.refusedProducer(err)
 	}

@@ -14,13 +14,20 @@ import (
 // Errors are Append's, and ErrFenced: the producer's epoch, or the coordinator's, is older than the last one seen.
 func (l *Log) EndTxn(ctx context.Context, p record.Producer, commit bool, coordinatorEpoch int32, transactionVersion int) (Appended, error) {
 	if err := l.admit(ctx); err != nil {
-		return Appended{}, err
+		return notAppended, err
 	}
 	if p.ID < 0 || p.Epoch < 0 || coordinatorEpoch < 0 {
-		return Appended{}, fmt.Errorf("%w: a marker of producer %d, epoch %d, from coordinator epoch %d", ErrInvalidRecord, p.ID, p.Epoch, coordinatorEpoch)
+		return notAppended, fmt.Errorf("%w: a marker of producer %d, epoch %d, from coordinator epoch %d", ErrInvalidRecord, p.ID, p.Epoch, coordinatorEpoch)
 	}
+	m := l.marker(p, commit, coordinatorEpoch)
+	m.txnVersion = transactionVersion
+	return l.append(ctx, m, AppendOptions{})
+}
+
+// marker prepares the end of a transaction.
+func (l *Log) marker(p record.Producer, commit bool, coordinatorEpoch int32) prepared {
 	now := l.now()
-	m := prepared{role: Leader, now: now, count: 1, appendTime: -1, producers: true, origin: record.Coordinator, txnVersion: transactionVersion}
+	m := prepared{role: Leader, now: now, count: 1, appendTime: -1, producers: true, origin: record.Coordinator}
 	marker := record.Marker(commit, p, coordinatorEpoch, now)
 	if l.cfg.TimestampType == record.LogAppendTime {
 		marker.SetAppendTime(now.UnixMilli())
@@ -28,5 +35,5 @@ func (l *Log) EndTxn(ctx context.Context, p record.Producer, commit bool, coordi
 	}
 	m.raw, m.maxTime = marker.Bytes(), marker.MaxTimestamp()
 	m.valid = record.Validated{Batch: marker, Count: 1, MaxTimestamp: m.maxTime, AppendTime: m.appendTime}
-	return l.append(ctx, m, AppendOptions{})
+	return m
 }

@@ -1,0 +1,248 @@
+package log
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/partlog/partlog/internal/producerstate"
+	"github.com/partlog/partlog/record"
+)
+
+// Producer writes to one log under a producer id. A handle of a newer epoch fences all older ones, in this process and in
+// earlier ones (ErrFenced): a writer that was replaced cannot write any more. Between Begin and Commit or Abort its records
+// belong to a transaction: read-committed readers see all of them, in their place, or none. Sequence numbers are its own
+// concern.
+//
+// Give every writer an id of its own, and a new epoch each time it takes over: whoever hands out ids (a counter of yours, a
+// transaction coordinator) keeps both. All methods are safe for concurrent use; a handle does one call at a time. There is
+// nothing to close.
+type Producer struct {
+	l     *Log
+	id    int64
+	epoch int16
+
+	mu    sync.Mutex // held for the whole of a call; Log.write comes after it
+	begun bool
+}
+
+// Producer is a handle for writing under a producer id and epoch, neither of which may be negative. Nothing is written
+// before the first call of it.
+func (l *Log) Producer(id int64, epoch int16) *Producer { return &Producer{l: l, id: id, epoch: epoch} }
+
+// Append is Log.Append under the producer's id. Further errors: ErrFenced, a newer epoch has written; ErrTxnState, an
+// earlier holder of the id left a transaction open and this one has not begun its own: Abort ends it.
+func (p *Producer) Append(ctx context.Context, recs ...record.Record) (base int64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.l.admit(ctx); err != nil {
+		return -1, err
+	}
+	if p.id < 0 || p.epoch < 0 {
+		return -1, fmt.Errorf("%w: producer %d, epoch %d", ErrInvalidRecord, p.id, p.epoch)
+	}
+	if len(recs) == 0 {
+		return p.l.load().LogEnd, nil
+	}
+	e := p.l.encoder()
+	defer func() {
+		e.builder.Reset()
+		e.builder.SetProducer(nil)
+		encoders.Put(e)
+	}()
+	as := record.Producer{ID: p.id, Epoch: p.epoch, BaseSequence: p.next(), Transactional: p.begun}
+	e.builder.SetProducer(&as)
+	batch, err := p.l.encode(e, recs)
+	if err != nil {
+		return -1, err
+	}
+	batch.producers, batch.origin = true, record.Client
+	res, err := p.l.append(ctx, batch, AppendOptions{})
+	return res.Base, err
+}
+
+// next is the sequence number of the next record.
+func (p *Producer) next() int32 {
+	known, ok := p.entry()
+	if !ok || known.Epoch != p.epoch {
+		return 0
+	}
+	return record.IncrementSequence(known.LastSequence, 1)
+}
+
+func (p *Producer) entry() (producerstate.Entry, bool) {
+	_ = p.l.write.lock(context.Background())
+	defer p.l.write.unlock()
+	return p.l.producers.state.Producer(p.id)
+}
+
+// Begin makes the records from now on a transaction, which comes into being with the first of them. ErrTxnState: one is
+// begun, or an earlier holder of the id left one open; Abort ends both.
+func (p *Producer) Begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.l.ended(); err != nil {
+		return err
+	}
+	if known, ok := p.entry(); p.begun || ok && known.TxnFirstOffset >= 0 {
+		return fmt.Errorf("%w: producer %d has a transaction", ErrTxnState, p.id)
+	}
+	p.begun = true
+	return nil
+}
+
+// Commit ends the transaction: read-committed readers see its records from now on. ErrTxnState: none is begun. After any
+// other error but *UnconfirmedError the transaction is still open: try again, or Abort.
+func (p *Producer) Commit(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.begun {
+		return fmt.Errorf("%w: producer %d has begun no transaction", ErrTxnState, p.id)
+	}
+	return p.end(ctx, true)
+}
+
+// Abort ends the transaction that this handle has begun, or that an earlier holder of the id left open: no read-committed
+// reader sees its records. Without one it does nothing. Errors as Commit.
+func (p *Producer) Abort(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end(ctx, false)
+}
+
+func (p *Producer) end(ctx context.Context, commit bool) error {
+	if err := p.l.admit(ctx); err != nil {
+		return err
+	}
+	known, ok := p.entry()
+	if !ok || known.TxnFirstOffset < 0 {
+		p.begun = false // no record came
+		return nil
+	}
+	_, err := p.l.EndTxn(ctx, record.Producer{ID: p.id, Epoch: p.epoch}, commit, max(0, known.CoordinatorEpoch), 0)
+	p.begun = p.begun && err != nil && !isUnconfirmed(err)
+	return err
+}
+
+func isUnconfirmed(err error) bool {
+	_, ok := errors.AsType[*UnconfirmedError](err)
+	return ok
+}
+
+// ProducerInfo is what a log knows of one producer.
+type ProducerInfo struct {
+	ID               int64
+	Epoch            int16
+	LastSequence     int32 // of its last batch; -1 none in this epoch
+	LastOffset       int64 // of its last batch; -1 likewise
+	LastTimestamp    int64 // Unix ms of its last record or marker; -1 none
+	CoordinatorEpoch int32 // of its last marker; -1 none
+	TxnStart         int64 // first offset of its open transaction; -1 none
+	Batches          int   // how many of its batches are remembered, at most five: repetitions of these are recognised
+}
+
+// Producers lists the producers that are not forgotten yet (Config.ProducerExpiry), by id.
+func (l *Log) Producers() []ProducerInfo {
+	if l.producers == nil {
+		return nil
+	}
+	_ = l.write.lock(context.Background())
+	defer l.write.unlock()
+	s := l.producers.state
+	all := make([]ProducerInfo, 0, s.Len())
+	for _, e := range s.Producers() {
+		all = append(all, ProducerInfo{ID: e.ProducerID, Epoch: e.Epoch, LastSequence: e.LastSequence, LastOffset: e.LastOffset, LastTimestamp: e.Timestamp,
+			CoordinatorEpoch: e.CoordinatorEpoch, TxnStart: e.TxnFirstOffset, Batches: s.Batches(e.ProducerID)})
+	}
+	return all
+}
+
+// OpenTransaction is a transaction that has records and no marker yet. The oldest one holds the last stable offset back,
+// and with it every read-committed reader.
+type OpenTransaction struct {
+	ProducerID    int64
+	Epoch         int16
+	FirstOffset   int64
+	LastOffset    int64         // of its last batch; -1 unknown
+	LastTimestamp int64         // Unix ms of its last record; -1 none
+	Age           time.Duration // since its last record, by the log's clock; -1 if that has no time
+}
+
+// Hangs says whether nobody can be expected to end the transaction: its last record is older than a coordinator lets one
+// run (transaction.max.timeout.ms; Kafka's default is 15 minutes) and five minutes more, as Kafka's metric
+// partitions-with-late-transactions counts.
+func (t OpenTransaction) Hangs(maxTimeout time.Duration) bool {
+	return t.Age >= 0 && t.Age > maxTimeout+5*time.Minute
+}
+
+// OpenTransactions lists the open transactions, the oldest first. AbortTransaction ends one that hangs.
+func (l *Log) OpenTransactions() []OpenTransaction {
+	if l.producers == nil {
+		return nil
+	}
+	_ = l.write.lock(context.Background())
+	defer l.write.unlock()
+	now := l.now().UnixMilli()
+	open := l.producers.state.Open()
+	all := make([]OpenTransaction, 0, len(open))
+	for _, t := range open {
+		age := time.Duration(-1)
+		if t.LastTimestamp >= 0 {
+			age = time.Duration(max(0, now-t.LastTimestamp)) * time.Millisecond
+		}
+		all = append(all, OpenTransaction{ProducerID: t.ProducerID, Epoch: t.Epoch, FirstOffset: t.FirstOffset, LastOffset: t.LastOffset,
+			LastTimestamp: t.LastTimestamp, Age: age})
+	}
+	return all
+}
+
+// AbortTransaction ends a transaction that OpenTransactions listed, and that nobody else will end, with an ABORT marker under
+// the producer's own epoch and the coordinator epoch it saw last. Read-committed readers go on behind it. A producer that is
+// alive after all keeps its epoch, but must begin anew. ErrTxnState: that transaction is over.
+func (l *Log) AbortTransaction(ctx context.Context, t OpenTransaction) (Appended, error) {
+	if err := l.admit(ctx); err != nil {
+		return notAppended, err
+	}
+	_ = l.write.lock(context.Background())
+	known, ok := l.producers.state.Producer(t.ProducerID)
+	l.write.unlock()
+	if !ok || known.TxnFirstOffset != t.FirstOffset {
+		return notAppended, fmt.Errorf("%w: producer %d has no transaction open since offset %d", ErrTxnState, t.ProducerID, t.FirstOffset)
+	}
+	m := l.marker(record.Producer{ID: t.ProducerID, Epoch: known.Epoch}, false, max(0, known.CoordinatorEpoch))
+	m.ends = &t
+	return l.append(ctx, m, AppendOptions{})
+}
+
+// AbortedTxns lists the aborted transactions that the indexes have: all whose data is still there, and maybe others.
+func (l *Log) AbortedTxns() ([]AbortedTxn, error) {
+	if l.over() {
+		return nil, ErrClosed
+	}
+	all, err := l.view.aborted(0, l.load().LogEnd)
+	slices.SortFunc(all, func(a, b AbortedTxn) int { return cmp.Compare(a.LastOffset, b.LastOffset) })
+	return all, err
+}
+
+// TxnGuard proves that the coordinator was asked about a transaction; the zero value proves nothing.
+type TxnGuard = producerstate.Guard
+
+// VerifyTransaction says that a producer is about to begin a transaction here with a batch of this epoch and sequence, and
+// that its coordinator is going to be asked whether it may (KIP-890). The guard goes into AppendOptions once the coordinator
+// has said yes; it is void once a transactional batch of the producer was appended, or after Config.ProducerExpiry. Repeated
+// calls return the same one; the zero guard means that the transaction is open and needs none. bumps: the producer uses
+// transaction version 2.
+func (l *Log) VerifyTransaction(id int64, epoch int16, sequence int32, bumps bool) TxnGuard {
+	if l.producers == nil {
+		return TxnGuard{}
+	}
+	_ = l.write.lock(context.Background())
+	defer l.write.unlock()
+	now := l.now().UnixMilli()
+	l.producers.state.ExpireDue(now)
+	return l.producers.state.BeginVerification(id, epoch, sequence, bumps, now)
+}

@@ -1,0 +1,151 @@
+package log
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAHandleWritesIdempotentlyAndANewerOneFencesIt(t *testing.T) {
+	b := newBed(t, Config{})
+	old := b.Producer(7, 0)
+	for i := range int64(3) {
+		base, err := old.Append(ctx, values(2, 10)...)
+		require.NoError(t, err)
+		require.Equal(t, 2*i, base)
+	}
+	b.reopen()
+	again := b.Producer(7, 0)
+	_, err := again.Append(ctx, values(1, 10)...)
+	require.NoError(t, err)
+	require.Equal(t, int32(6), b.Producers()[0].LastSequence)
+	_, err = b.Producer(7, 1).Append(ctx, values(1, 10)...)
+	require.NoError(t, err)
+	_, err = again.Append(ctx, values(1, 10)...)
+	require.ErrorIs(t, err, ErrFenced)
+	require.Equal(t, []ProducerInfo{{ID: 7, Epoch: 1, LastSequence: 0, LastOffset: 7, LastTimestamp: epoch2023, CoordinatorEpoch: -1, TxnStart: -1, Batches: 1}}, b.Producers())
+	_, err = b.Producer(-1, 0).Append(ctx, values(1, 10)...)
+	require.ErrorIs(t, err, ErrInvalidRecord)
+	base, err := b.Producer(7, 1).Append(ctx)
+	require.NoError(t, err)
+	require.Equal(t, int64(8), base)
+}
+
+func TestAHandlesTransactionIsSeenWholeOrNotAtAll(t *testing.T) {
+	b := newBed(t, Config{})
+	p := b.Producer(7, 0)
+	require.ErrorIs(t, p.Commit(ctx), ErrTxnState)
+	require.NoError(t, p.Abort(ctx))
+	require.NoError(t, p.Begin())
+	require.ErrorIs(t, p.Begin(), ErrTxnState)
+	require.NoError(t, p.Commit(ctx), "an empty one leaves no marker")
+	require.Zero(t, b.Offsets().LogEnd)
+	put := func(n int) {
+		_, err := p.Append(ctx, values(n, 10)...)
+		require.NoError(t, err)
+	}
+	require.NoError(t, p.Begin())
+	put(2)
+	put(1)
+	require.Empty(t, b.readAll(0, WithIsolation(ReadCommitted)))
+	require.NoError(t, p.Commit(ctx))
+	require.Equal(t, []int64{0, 1, 2}, b.readAll(0, WithIsolation(ReadCommitted)))
+	put(1)
+	require.NoError(t, p.Begin())
+	put(1)
+	require.NoError(t, p.Abort(ctx))
+	put(1)
+	require.Equal(t, []int64{0, 1, 2, 4, 7}, b.readAll(0, WithIsolation(ReadCommitted)))
+	require.NoError(t, p.Begin())
+	put(1)
+	b.reopen()
+	p = b.Producer(7, 1)
+	_, err := p.Append(ctx, values(1, 10)...)
+	require.ErrorIs(t, err, ErrTxnState, "the crashed one's is open")
+	require.ErrorIs(t, p.Begin(), ErrTxnState)
+	require.NoError(t, p.Abort(ctx))
+	require.NoError(t, p.Begin())
+	put(1)
+	require.NoError(t, p.Commit(ctx))
+	require.Equal(t, []int64{0, 1, 2, 4, 7, 10}, b.readAll(0, WithIsolation(ReadCommitted)))
+	require.NoError(t, checkProducers(b.Log))
+	aborted, err := b.AbortedTxns()
+	require.NoError(t, err)
+	require.Equal(t, []AbortedTxn{{ProducerID: 7, FirstOffset: 5, LastOffset: 6, LastStable: 7}, {ProducerID: 7, FirstOffset: 8, LastOffset: 9, LastStable: 10}}, aborted)
+	require.NoError(t, b.dir.Close())
+	require.ErrorIs(t, p.Begin(), ErrClosed)
+	_, err = p.Append(ctx, values(1, 10)...)
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestAHangingTransactionIsListedAndCanBeAborted(t *testing.T) {
+	b := newBed(t, Config{})
+	b.mustSend(inTxn(as(1, 4, 0)), 2)
+	b.mustSend(inTxn(as(2, 0, 0)), 1)
+	b.clock.advance(21 * time.Minute)
+	open := b.OpenTransactions()
+	require.Equal(t, []OpenTransaction{
+		{ProducerID: 1, Epoch: 4, FirstOffset: 0, LastOffset: 1, LastTimestamp: epoch2023, Age: 21 * time.Minute},
+		{ProducerID: 2, Epoch: 0, FirstOffset: 2, LastOffset: 2, LastTimestamp: epoch2023, Age: 21 * time.Minute},
+	}, open)
+	require.True(t, open[0].Hangs(15*time.Minute))
+	require.False(t, open[0].Hangs(16*time.Minute))
+	res, err := b.AbortTransaction(ctx, open[0])
+	require.NoError(t, err)
+	require.Equal(t, int64(3), res.Base)
+	require.Equal(t, int64(2), b.Offsets().LastStable)
+	_, err = b.AbortTransaction(ctx, open[0])
+	require.ErrorIs(t, err, ErrTxnState)
+	require.Len(t, b.OpenTransactions(), 1)
+	require.NoError(t, checkProducers(b.Log))
+}
+
+// Scenario: U120, U121, U122
+func TestATransactionBeginsOnlyWithTheGuardOfItsVerification(t *testing.T) {
+	b := newBed(t, Config{})
+	send := func(o AppendOptions, seq int32) error {
+		o.Verify = true
+		_, err := b.AppendBatches(ctx, produced(inTxn(as(1, 0, seq)), values(1, 10)...), o)
+		return err
+	}
+	require.ErrorIs(t, send(AppendOptions{}, 0), ErrTxnState)
+	guard := b.VerifyTransaction(1, 0, 1, false)
+	require.NotEqual(t, TxnGuard{}, guard)
+	require.Equal(t, guard, b.VerifyTransaction(1, 0, 1, false))
+	b.mustSend(as(1, 0, 0), 1) // idempotent data keeps it
+	require.Equal(t, guard, b.VerifyTransaction(1, 0, 1, false))
+	require.NoError(t, send(AppendOptions{Guard: guard}, 1))
+	require.Equal(t, TxnGuard{}, b.VerifyTransaction(1, 0, 2, false), "the transaction runs")
+	require.NoError(t, send(AppendOptions{}, 2))
+	b.mustEnd(as(1, 0, 0), true, 0)
+	require.ErrorIs(t, send(AppendOptions{Guard: guard}, 3), ErrTxnState)
+	next := b.VerifyTransaction(1, 0, 3, false)
+	require.NotEqual(t, guard, next)
+	b.mustEnd(as(1, 0, 0), true, 0) // a marker clears it
+	require.NotEqual(t, next, b.VerifyTransaction(1, 0, 3, false))
+	b.mustSend(inTxn(as(1, 0, 3)), 1) // without verification it is cleared too
+	b.mustEnd(as(1, 0, 0), true, 0)
+	require.ErrorIs(t, send(AppendOptions{Guard: next}, 4), ErrTxnState)
+}
+
+func TestConcurrentCallsOfOneHandleKeepItsSequence(t *testing.T) {
+	b := newBed(t, Config{})
+	p := b.Producer(1, 0)
+	errs := make(chan error)
+	for range 4 {
+		go func() {
+			var all error
+			for range 25 {
+				_, err := p.Append(ctx, values(1, 10)...)
+				all = errors.Join(all, err)
+			}
+			errs <- all
+		}()
+	}
+	for range 4 {
+		require.NoError(t, <-errs)
+	}
+	require.Equal(t, int32(99), b.Producers()[0].LastSequence)
+}
