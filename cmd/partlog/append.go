@@ -31,6 +31,11 @@ it is then in the log, nothing from it on. Timestamps must not be more than an h
 is the directory above it, and leaves it as a cleanly stopped broker does. Ctrl-C keeps what was written, makes it
 durable, and exits with 130.
 
+With --producer the batches carry a producer id, epoch and sequence numbers: a batch that is appended again (same
+sequence) is recognised and not written twice, its first offset is printed. With --txn they are one transaction, which
+a marker ends behind the last line; read-committed readers see its records from then on, or, aborted, never. An empty
+input ends a transaction that was left open.
+
 Kafka keeps a topic's settings outside of its folders: give those that matter (segment.bytes, max.message.bytes,
 message.timestamp.type, …) with --config.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -55,6 +60,7 @@ type appendOptions struct {
 	buffered bool
 	linger   time.Duration
 	json     bool
+	producer production
 	configs  settings
 }
 
@@ -80,6 +86,7 @@ func (o *appendOptions) flags(fl *flag.FlagSet) {
 	})
 	fl.DurationVar(&o.linger, "linger", time.Second, "`TIME` to wait for more lines before an unfinished batch is written")
 	fl.BoolVar(&o.json, "json", false, "print baseOffset, lastOffset and records of each batch as a JSON object")
+	o.producer.flags(fl)
 	o.configs = configFlag(fl)
 }
 

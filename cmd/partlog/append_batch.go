@@ -89,7 +89,10 @@ func (a *appender) consume(ctx context.Context, in <-chan inputLine) error {
 				return err
 			}
 		case !open:
-			return a.flush(ctx)
+			if err := a.flush(ctx); err != nil {
+				return err
+			}
+			return a.endTxn(ctx)
 		case it.err != nil:
 			if err := a.flush(ctx); err != nil {
 				return err
@@ -225,6 +228,10 @@ func reasonOf(err error, bad *record.InvalidRecordError) error {
 
 func (a *appender) appendBatch(ctx context.Context, recs []record.Record) (log.Appended, error) {
 	a.builder.Reset()
+	if p := &a.o.producer; p.given {
+		a.resume()
+		a.builder.SetProducer(&p.Producer)
+	}
 	for i := range recs {
 		recs[i].Offset = int64(i)
 		if err := a.builder.AddAt(recs[i]); err != nil {
@@ -235,7 +242,11 @@ func (a *appender) appendBatch(ctx context.Context, recs []record.Record) (log.A
 	if err != nil {
 		return log.Appended{}, err
 	}
-	return a.w.AppendBatches(ctx, b.Bytes(), log.AppendOptions{Durability: log.Buffered})
+	res, err := a.w.AppendBatches(ctx, b.Bytes(), log.AppendOptions{Durability: log.Buffered})
+	if err == nil && a.o.producer.given {
+		a.o.producer.BaseSequence = record.IncrementSequence(a.o.producer.BaseSequence, int32(len(recs)))
+	}
+	return res, err
 }
 
 func (a *appender) note(res log.Appended, count, line int) {
@@ -247,7 +258,7 @@ func (a *appender) note(res log.Appended, count, line int) {
 	}
 	a.waiting = append(a.waiting, written{res.Base, res.Last})
 	a.appended += int64(count)
-	a.next, a.lastLine = res.Last+1, line
+	a.next, a.lastLine = max(a.next, res.Last+1), line
 	a.progress.show("%s appended, the next offset is %d", counted(a.appended, "record"), a.next)
 }
 

@@ -16,7 +16,8 @@ func catCommand() *command {
 		name: "cat", args: "DIR", summary: "print records as JSON lines",
 		help: `Prints the records of a partition folder, or of a log root that holds exactly one, in offset order and one JSON
 object a line. Keys, values and header values are base64 or null; timestamps are Unix milliseconds, -1 for none.
-Control records (transaction markers) are left out. It takes no lock and changes nothing, so it may run beside a
+Control records (transaction markers) are left out; with --isolation
+read_committed also records of aborted transactions, and everything from the first open one on. It takes no lock and changes nothing, so it may run beside a
 broker. It reads up to the last whole batch whose checksum is right; where there is damage before that, what stands
 before the damage is printed, the error names file, position and offset, and the exit code is 1.
 
@@ -95,16 +96,16 @@ func (s *selection) has(r *record.Record) bool {
 
 func isolationFlag(fl *flag.FlagSet) *log.Isolation {
 	isolation := log.ReadUncommitted
-	fl.Func("isolation", "`LEVEL` read_uncommitted (the default) or log_end; beside a writer both show all whole batches", func(text string) error {
+	fl.Func("isolation", "`LEVEL` read_uncommitted (the default), read_committed, or log_end; beside a writer the first and the last show all whole batches", func(text string) error {
 		switch text {
 		case "read_uncommitted":
 			isolation = log.ReadUncommitted
 		case "log_end":
 			isolation = log.LogEnd
 		case "read_committed":
-			return errors.New("read_committed comes with a later version; this one has read_uncommitted and log_end")
+			isolation = log.ReadCommitted
 		default:
-			return errors.New("want read_uncommitted or log_end")
+			return errors.New("want read_uncommitted, read_committed or log_end")
 		}
 		return nil
 	})

@@ -8,6 +8,9 @@ func commands() []*command {
 		tailCommand(),
 		offsetCommand(),
 		infoCommand(),
+		producersCommand(),
+		transactionsCommand(),
+		epochsCommand(),
 		dumpCommand(),
 		verifyCommand(),
 		// writing

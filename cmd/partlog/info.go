@@ -29,8 +29,8 @@ all its partitions.
     partlog info orders-0
     partlog info /var/lib/kafka/data --json | jq 'select(.openedClean|not) | .topic'
 
-With --json there is one object a line and partition. Offsets: logStartOffset, logEndOffset, highWatermark as the log
-would have it, checkpointedHighWatermark and recoveryPoint as the root remembers them (null if it does not). recovery
+With --json there is one object a line and partition. Offsets: logStartOffset, logEndOffset, highWatermark and lastStableOffset as the
+log would have them, checkpointedHighWatermark and recoveryPoint as the root remembers them (null if it does not). recovery
 says what an open would scan, cut, rebuild and find. The high watermark of a log alone is its end; only with replicas
 it stays behind.
 
@@ -56,18 +56,21 @@ Exit code 1: a partition is damaged below its recovery point and would not open 
 
 // partitionInfo is what info says of a partition, under the names of Kafka's own opinion in the golden folders.
 type partitionInfo struct {
-	Topic                     string        `json:"topic"`
-	Partition                 int32         `json:"partition"`
-	LogStartOffset            int64         `json:"logStartOffset"`
-	LogEndOffset              int64         `json:"logEndOffset"`
-	HighWatermark             int64         `json:"highWatermark"`
-	CheckpointedHighWatermark *int64        `json:"checkpointedHighWatermark"`
-	RecoveryPoint             int64         `json:"recoveryPoint"`
-	OpenedClean               bool          `json:"openedClean"`
-	LeaderEpochs              []epochInfo   `json:"leaderEpochs"`
-	Segments                  []segmentInfo `json:"segments"`
-	TopicID                   *string       `json:"topicId"`
-	Recovery                  recoveryInfo  `json:"recovery"`
+	Topic                     string         `json:"topic"`
+	Partition                 int32          `json:"partition"`
+	LogStartOffset            int64          `json:"logStartOffset"`
+	LogEndOffset              int64          `json:"logEndOffset"`
+	HighWatermark             int64          `json:"highWatermark"`
+	CheckpointedHighWatermark *int64         `json:"checkpointedHighWatermark"`
+	LastStableOffset          int64          `json:"lastStableOffset"`
+	RecoveryPoint             int64          `json:"recoveryPoint"`
+	OpenedClean               bool           `json:"openedClean"`
+	LeaderEpochs              []epochInfo    `json:"leaderEpochs"`
+	Segments                  []segmentInfo  `json:"segments"`
+	Producers                 []producerInfo `json:"producers"`
+	AbortedTransactions       []abortedInfo  `json:"abortedTransactions"`
+	TopicID                   *string        `json:"topicId"`
+	Recovery                  recoveryInfo   `json:"recovery"`
 }
 
 type epochInfo struct {
@@ -121,10 +124,7 @@ func runInfo(ctx context.Context, e *env, dir string, c log.Config, now millis, 
 		return t.noPartition(dir)
 	}
 	t.notePassed(e)
-	clock := time.Now
-	if now.set {
-		clock = func() time.Time { return time.UnixMilli(now.ms) }
-	}
+	clock := now.clock()
 	failed := 0
 	for _, tp := range t.partitions {
 		info, err := inspect(ctx, t, tp, c, clock)
@@ -155,28 +155,45 @@ func failureCode(err error) int {
 	return exitFailed
 }
 
-// inspect opens one partition over a view that keeps every change in memory, and lets go of it.
-func inspect(ctx context.Context, t *target, tp log.TopicPartition, c log.Config, clock func() time.Time) (info *partitionInfo, err error) {
+// viewed opens one partition over a view that keeps every change in memory, and lets go of it.
+func viewed(ctx context.Context, t *target, tp log.TopicPartition, c log.Config, clock func() time.Time, look func(*log.Log) error) (err error) {
 	if t.folder != "" && t.folder != tp.String() {
-		return nil, fmt.Errorf("%s is not how a log spells %s", t.folder, tp)
+		return fmt.Errorf("%s is not how a log spells %s", t.folder, tp)
 	}
 	view := vfs.Overlay(t.fs)
 	d, err := log.OpenDir(t.root, log.DirConfig{FS: view, Now: clock, NoEvict: true})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { // what this writes stays in the view as well
 		if closed := d.Close(); err == nil && closed != nil {
-			info, err = nil, closed
+			err = closed
 		}
 	}()
 	l, err := d.Open(ctx, tp, c)
 	if err != nil {
+		return err
+	}
+	return look(l)
+}
+
+// inspect describes one partition as an open would find it.
+func inspect(ctx context.Context, t *target, tp log.TopicPartition, c log.Config, clock func() time.Time) (info *partitionInfo, err error) {
+	err = viewed(ctx, t, tp, c, clock, func(l *log.Log) error {
+		info, err = describeLog(t, tp, l)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
+	return info, nil
+}
+
+func describeLog(t *target, tp log.TopicPartition, l *log.Log) (*partitionInfo, error) {
 	o := l.Offsets()
-	info = &partitionInfo{Topic: tp.Topic, Partition: tp.Partition, LogStartOffset: o.LogStart, LogEndOffset: o.LogEnd, HighWatermark: o.HighWatermark,
+	info := &partitionInfo{Topic: tp.Topic, Partition: tp.Partition, LogStartOffset: o.LogStart, LogEndOffset: o.LogEnd, HighWatermark: o.HighWatermark,
 		RecoveryPoint: o.RecoveryPoint, OpenedClean: l.Recovery().Clean, Recovery: describeRecovery(l.Recovery()),
+		LastStableOffset: o.LastStable, Producers: describeProducers(l), AbortedTransactions: []abortedInfo{},
 		LeaderEpochs: []epochInfo{}, Segments: []segmentInfo{}}
 	if marks, err := checkpoint.ReadOffsets(t.fs, checkpoint.HighWatermarks); err == nil { // a malformed one is among the findings
 		if hw, ok := marks[checkpoint.Partition(tp)]; ok {
@@ -186,6 +203,13 @@ func inspect(ctx context.Context, t *target, tp log.TopicPartition, c log.Config
 	if id, found, err := checkpoint.ReadTopicID(t.fs, tp.String()+"/"+checkpoint.Metadata); err == nil && found {
 		text := id.String()
 		info.TopicID = &text
+	}
+	aborted, err := l.AbortedTxns()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range aborted {
+		info.AbortedTransactions = append(info.AbortedTransactions, abortedInfo{t.ProducerID, t.FirstOffset, t.LastOffset, t.LastStable})
 	}
 	for _, ep := range l.Epochs() {
 		info.LeaderEpochs = append(info.LeaderEpochs, epochInfo{ep.Epoch, ep.Start})

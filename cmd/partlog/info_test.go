@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,9 +63,21 @@ func compareInfo(t *testing.T, name, line string) {
 	if got.Topic != about.Topic || got.Partition != about.Partition {
 		t.Errorf("%s-%d", got.Topic, got.Partition)
 	}
-	// What a later stage brings, and the age of a segment without timestamps, which a copy does not keep.
-	want.LastStableOffset, want.Producers, want.AbortedTransactions = 0, nil, nil
-	got.LastStableOffset, got.Producers, got.AbortedTransactions = 0, nil, nil
+	// The age of a segment without timestamps, which a copy does not keep; how many batches are remembered depends on where
+	// a recovery begins; and the order is a hash table's.
+	byID := func(a, b golden.ProducerFacts) int { return cmp.Compare(a.ProducerID, b.ProducerID) }
+	want.Producers = slices.SortedFunc(slices.Values(want.Producers), byID)
+	if !want.OpenedClean {
+		for i := range want.Producers {
+			want.Producers[i].CachedBatches = 0
+		}
+		for i := range got.Producers {
+			got.Producers[i].CachedBatches = 0
+		}
+	}
+	if len(want.Producers) == 0 && len(got.Producers) == 0 {
+		want.Producers = got.Producers
+	}
 	for i := range want.Segments {
 		s := &want.Segments[i]
 		if name == "empty" || name == "no-timestamps" && i == 1 {
