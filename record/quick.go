@@ -1,6 +1,11 @@
 package record
 
-import "slices"
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"slices"
+)
 
 // The quick ways through the records of a batch that any client would write: every number in one or two bytes, no record
 // shorter than quickBody. Whatever they meet that is not of this kind, or not right, they leave to the full parser, whose
@@ -92,35 +97,50 @@ func (r *reader) quick(rec *Record) bool {
 
 // skip passes over ordinary records below offset; never over the last one of the batch, so that the parser sees its end.
 func (r *reader) skip(offset int64) {
-	for ; r.left > 1; r.left-- {
-		p := r.p
-		if len(p) < quickBody+2 {
-			return
-		}
-		n, i := int(p[0]), 1
-		if n >= 0x80 {
-			n, i = n&0x7f|int(p[1])<<7, 2
-		}
-		end := i + n>>1
-		if n&1 != 0 || n < 2*quickBody || n >= 1<<14 || end > len(p) {
-			return
-		}
-		b := p[i:end]
-		if i = 2; b[1] >= 0x80 {
-			if _, i = quickLong(b); i == 0 {
-				return
-			}
-		}
-		o := int64(b[i])
-		if o >= 0x80 {
-			o = o&0x7f | int64(b[i+1])<<7
-		}
-		if o >= 1<<14 || r.base+(o>>1^-(o&1)) >= offset {
-			return
-		}
-		r.p = p[end:]
-		r.index++
+	p, below, left := r.p, offset-r.base, r.left
+	if below < 0 { // wrapped: what is wanted is farther than any delta
+		below = math.MaxInt64
 	}
+	at, size, body, length := 0, 0, 0, uint16(1) // an odd length is none
+	for ; left > 1 && at+quickBody+2 <= len(p); left-- {
+		w := binary.LittleEndian.Uint64(p[at:]) // the length to the offset delta, if that of time takes one byte
+		if uint16(w) != length {                // most often it is the one before, and the next record is found without waiting for it
+			n, i := int(w&0x7f), 1
+			if w&0x80 != 0 {
+				n, i = n|int(w>>1&0x7f80), 2
+			}
+			if n&1 != 0 || n < 2*quickBody || n >= 1<<14 {
+				break
+			}
+			length, size, body = uint16(w), i+n>>1, i
+		}
+		end, i := at+size, at+body
+		w >>= body * 8 & 63
+		if end > len(p) {
+			break
+		}
+		if w >>= 8; w&0x80 == 0 {
+			w >>= 8
+		} else {
+			_, j := longDelta(w)
+			if j == 0 {
+				break
+			}
+			w = uint64(binary.LittleEndian.Uint16(p[i+1+j:])) // a body has that much behind its times
+		}
+		if w&0x80 == 0 {
+			w &= 0x7f
+		} else {
+			w = w&0x7f | w>>1&0x7f80
+		}
+		if w >= 1<<14 || int64(w>>1)^-int64(w&1) >= below {
+			break
+		}
+		at = end
+	}
+	r.p = p[at:]
+	r.index += r.left - left
+	r.left = left
 }
 
 // quickLong reads a timestamp delta of two to five bytes at b[1]; it takes up b[1:next], and next is 0 if it is longer.
@@ -135,40 +155,63 @@ func quickLong(b []byte) (t uint64, next int) {
 	return 0, 0
 }
 
+// longDelta reads a number of one to five bytes off a word, the first in the lowest; n is 0 if it is longer.
+func longDelta(w uint64) (z uint64, n int) {
+	last := ^w & 0x80_80_80_80_80
+	if last == 0 {
+		return 0, 0
+	}
+	w &= last ^ (last - 1)
+	return w&0x7f | w>>1&(0x7f<<7) | w>>2&(0x7f<<14) | w>>3&(0x7f<<21) | w>>4&(0x7f<<28), bits.TrailingZeros64(last)/8 + 1
+}
+
 // skim goes through the records of a plain batch without making any of them: what they say of time, and whether all have
 // keys. ok is false where quick would not read them all.
 func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 	least, most, keys = 1<<62, -1<<62, true
-	at := 0
+	at, size, body, length := 0, 0, 0, uint16(1) // an odd length is none
 	for ; left > 0; left-- {
 		if at+quickBody+2 > len(p) {
 			return 0, 0, false, false
 		}
-		n := int(p[at])
-		if at++; n >= 0x80 {
-			n = n&0x7f | int(p[at])<<7
-			at++
+		w := binary.LittleEndian.Uint64(p[at:]) // the length to the key's, if the time delta takes one byte
+		if uint16(w) != length {                // most often it is the one before, and the next record is found without waiting for it
+			n, i := int(w&0x7f), 1
+			if w&0x80 != 0 {
+				n, i = n|int(w>>1&0x7f80), 2
+			}
+			if n&1 != 0 || n < 2*quickBody || n >= 1<<14 {
+				return 0, 0, false, false
+			}
+			length, size, body = uint16(w), i+n>>1, i
 		}
-		end := at + n>>1
-		if n&1 != 0 || n < 2*quickBody || n >= 1<<14 || end > len(p) {
+		end, i := at+size, at+body
+		w >>= body * 8 & 63
+		if end > len(p) {
 			return 0, 0, false, false
 		}
-		b := p[at:end]
-		t, i := uint64(b[1]), 2
-		if t >= 0x80 {
-			if t, i = quickLong(b); i == 0 {
+		t := w >> 8 & 0xff
+		if t < 0x80 {
+			w >>= 16
+			i += 2
+		} else {
+			long, j := longDelta(w >> 8)
+			if j == 0 {
 				return 0, 0, false, false
 			}
+			t, i = long, i+1+j
+			w = uint64(binary.LittleEndian.Uint32(p[i:])) // a body has that much behind its times
 		}
-		if b[i] >= 0x80 { // the offset delta
-			if i++; b[i] >= 0x80 {
+		if w&0x80 != 0 { // the offset delta
+			if w&0x8000 != 0 {
 				return 0, 0, false, false
 			}
+			w >>= 8
+			i++
 		}
-		i++
-		k := int(b[i])
-		if i++; k >= 0x80 {
-			k = k&0x7f | int(b[i])<<7
+		k := int(w >> 8 & 0xff)
+		if i += 2; k >= 0x80 {
+			k = k&0x7f | int(w>>16&0xff)<<7
 			i++
 		}
 		if k&1 != 0 {
@@ -178,12 +221,12 @@ func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 			k, keys = 0, false
 		}
 		i += k >> 1
-		if i+2 > len(b) { // a length of more than two bytes is beyond the end
+		if i+2 > end { // a length of more than two bytes is beyond the end
 			return 0, 0, false, false
 		}
-		v := int(b[i])
+		v := int(p[i])
 		if i++; v >= 0x80 {
-			v = v&0x7f | int(b[i])<<7
+			v = v&0x7f | int(p[i])<<7
 			i++
 		}
 		if v&1 != 0 {
@@ -193,7 +236,7 @@ func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 			v = 0
 		}
 		i += v >> 1
-		if i+1 != len(b) || b[i] != 0 {
+		if i+1 != end || p[i] != 0 {
 			return 0, 0, false, false
 		}
 		delta := int64(t>>1) ^ -int64(t&1)
@@ -206,36 +249,57 @@ func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 // quickMost is the most that a number of one or two bytes may be, in zig-zag form.
 const quickMost = 1<<14 - 1
 
+// quickRoom is what a record takes at most on the quick way beside key and value, and eight more that may be written.
+const quickRoom = 12 + 8
+
 // appendQuick is appendTo for a record without headers whose numbers take one or two bytes each.
 func (r *Record) appendQuick(dst []byte, timestampDelta, offsetDelta int64) ([]byte, bool) {
 	t, o := uint64(timestampDelta)<<1^uint64(timestampDelta>>63), uint64(offsetDelta)<<1
 	k, v := uint64(len(r.Key))<<1, uint64(len(r.Value))<<1
+	if t|o|k|v > quickMost || len(r.Headers) > 0 {
+		return dst, false
+	}
+	if cap(dst)-len(dst) < len(r.Key)+len(r.Value)+quickRoom {
+		dst = slices.Grow(dst, len(r.Key)+len(r.Value)+quickRoom)
+	}
 	if r.Key == nil {
 		k = 1
 	}
 	if r.Value == nil {
 		v = 1
 	}
-	body := uint64(2 + quickSize(t) + quickSize(o) + quickSize(k) + quickSize(v) + len(r.Key) + len(r.Value))
-	if t|o|k|v|body<<1 > quickMost || len(r.Headers) > 0 {
+	// The numbers up to the key's length are put together in one word, the first in its lowest byte.
+	w, head := k, 2 // with the attributes, unused
+	if k >= 0x80 {
+		w, head = quickTwo(k), 3
+	}
+	if o < 0x80 {
+		w, head = w<<8|o, head+1
+	} else {
+		w, head = w<<16|quickTwo(o), head+2
+	}
+	if t < 0x80 {
+		w, head = w<<8|t, head+1
+	} else {
+		w, head = w<<16|quickTwo(t), head+2
+	}
+	body := uint64(head + len(r.Key) + quickSize(v) + len(r.Value) + 1)
+	if body<<1 > quickMost {
 		return dst, false
 	}
-	total := quickSize(body<<1) + int(body)
-	if cap(dst)-len(dst) < total {
-		dst = slices.Grow(dst, total)
-	}
-	d := dst[len(dst) : len(dst)+total]
+	d := dst[len(dst):cap(dst)]
 	i := putQuick(d, 0, body<<1)
-	d[i] = 0 // attributes, unused
-	i = putQuick(d, i+1, t)
-	i = putQuick(d, i, o)
-	i = putQuick(d, i, k)
+	binary.LittleEndian.PutUint64(d[i:], w<<8)
+	i += head
 	i += copy(d[i:], r.Key)
 	i = putQuick(d, i, v)
 	i += copy(d[i:], r.Value)
 	d[i] = 0 // headers
-	return dst[:len(dst)+total], true
+	return dst[:len(dst)+i+1], true
 }
+
+// quickTwo is a number of two bytes, the first in the lowest.
+func quickTwo(z uint64) uint64 { return z&0x7f | 0x80 | z>>7<<8 }
 
 func quickSize(z uint64) int {
 	if z >= 0x80 {
