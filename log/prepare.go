@@ -33,7 +33,12 @@ func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
 	p := prepared{now: l.now(), count: int64(len(recs)), appendTime: -1}
 	now := p.now.UnixMilli()
 	most, rules := l.maxUnpacked(), l.recordRules(now)
-	for i := range recs {
+	for i := 0; i < len(recs); i++ {
+		if i == 1 {
+			if i += e.builder.AddRefs(recs[1:1+rules.kept(recs[1:], now)], now, most); i == len(recs) {
+				break
+			}
+		}
 		r := &recs[i]
 		timestamp := r.Timestamp
 		if timestamp == 0 {
@@ -68,6 +73,20 @@ func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
 	p.raw, p.maxTime = batch.Bytes(), batch.MaxTimestamp()
 	p.valid = record.Validated{Batch: batch, Count: len(recs), MaxTimestamp: p.maxTime, AppendTime: p.appendTime}
 	return p, nil
+}
+
+// kept is how many of the first records keep the rules.
+func (r *recordRules) kept(recs []record.Record, now int64) int {
+	for i := range recs {
+		timestamp := recs[i].Timestamp
+		if timestamp == 0 {
+			timestamp = now
+		}
+		if recs[i].Key == nil && r.keys || timestamp < r.oldest || timestamp > r.newest {
+			return i
+		}
+	}
+	return len(recs)
 }
 
 // maxUnpacked bounds what Append buffers before compression may make it fit: what readers unpack.

@@ -260,6 +260,40 @@ func (b *Builder) AddRef(r *Record, timestamp int64) error {
 	return b.add(r, b.nextOffset(), timestamp)
 }
 
+// AddRefs is AddRef for the ordinary ones among the first of many records, as long as Len stays within most: it says how
+// many it took. A zero timestamp is replaced by now. The batch must have a record already, else it takes none.
+func (b *Builder) AddRefs(recs []Record, now int64, most int) (n int) {
+	if b.h.count == 0 || b.done || b.misused != nil || b.refused != nil || b.last >= 0 || b.next > math.MaxInt64-quickMost {
+		return 0
+	}
+	buf, offset, latest, baseTime := b.buf, b.next-b.h.base, b.h.maxTime, b.h.baseTime
+	most = min(most, keepBuffer)
+	for ; n < len(recs) && offset <= quickMost; n++ {
+		r := &recs[n]
+		timestamp := r.Timestamp
+		if timestamp == 0 {
+			timestamp = now
+		}
+		grown, ok := r.appendQuick(buf, timestamp-baseTime, offset)
+		if !ok || timestamp < 0 || len(grown) > most {
+			break
+		}
+		buf = grown
+		offset++
+		latest = max(latest, timestamp)
+	}
+	if n == 0 {
+		return 0
+	}
+	b.buf, b.next = buf, b.h.base+offset
+	b.h.count += int32(n)
+	b.h.lastDelta = int32(offset - 1)
+	if b.h.attributes&attrLogAppendTime == 0 {
+		b.h.maxTime = latest
+	}
+	return n
+}
+
 // AddAt encodes a record at its own offset, which must be larger than the one before, with its own timestamp, 0 included.
 // After an error the batch is as before.
 func (b *Builder) AddAt(r Record) error { return b.add(&r, r.Offset, r.Timestamp) }

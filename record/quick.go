@@ -170,12 +170,22 @@ func longDelta(w uint64) (z uint64, n int) {
 func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 	least, most, keys = 1<<62, -1<<62, true
 	at, size, body, length := 0, 0, 0, uint16(1) // an odd length is none
+	like := shape{same: 1}
 	for ; left > 0; left-- {
 		if at+quickBody+2 > len(p) {
 			return 0, 0, false, false
 		}
 		w := binary.LittleEndian.Uint64(p[at:]) // the length to the key's, if the time delta takes one byte
-		if uint16(w) != length {                // most often it is the one before, and the next record is found without waiting for it
+		if w&like.mask == like.same && at+size <= len(p) && p[at+size-1] == 0 &&
+			binary.LittleEndian.Uint16(p[at+like.value:])&like.valueMask == like.valueSame {
+			t := w >> like.time & 0x7f
+			delta := int64(t>>1) ^ -int64(t&1)
+			least, most = min(least, delta), max(most, delta)
+			at += size
+			continue
+		}
+		whole, again := w, uint16(w) == length
+		if !again { // most often it is the one before, and the next record is found without waiting for it
 			n, i := int(w&0x7f), 1
 			if w&0x80 != 0 {
 				n, i = n|int(w>>1&0x7f80), 2
@@ -224,6 +234,7 @@ func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 		if i+2 > end { // a length of more than two bytes is beyond the end
 			return 0, 0, false, false
 		}
+		value := i
 		v := int(p[i])
 		if i++; v >= 0x80 {
 			v = v&0x7f | int(p[i])<<7
@@ -239,11 +250,47 @@ func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 		if i+1 != end || p[i] != 0 {
 			return 0, 0, false, false
 		}
+		if again && t < 0x80 {
+			like = shapeOf(p[at:end], whole, body, value-at)
+		}
 		delta := int64(t>>1) ^ -int64(t&1)
 		least, most = min(least, delta), max(most, delta)
 		at = end
 	}
 	return least, most, keys, at == len(p)
+}
+
+// shape is what records have in common that differ in nothing but their bytes, their times and offsets, all of which take
+// as much room: one that has the shape of a sound record is sound.
+type shape struct {
+	mask, same           uint64 // of the first eight bytes
+	time                 int    // bit where the time delta begins
+	value                int    // where the value's length begins
+	valueMask, valueSame uint16
+}
+
+// shapeOf is the shape of a sound record b with a time delta of one byte. first are its first eight bytes, body begins
+// behind its length.
+func shapeOf(b []byte, first uint64, body, value int) shape {
+	s := shape{time: 8 * (body + 1), value: value, valueMask: 0xff}
+	key := body + 3 // where its length begins
+	if b[key-1] >= 0x80 {
+		key++
+	}
+	behind := key + 1
+	if b[key] >= 0x80 {
+		behind++
+	}
+	if b[value] >= 0x80 {
+		s.valueMask = 0xffff
+	}
+	s.mask = ^uint64(0) >> (64 - 8*behind) &^ (0x7f_7f_ff << (8 * body))
+	if key > body+3 {
+		s.mask &^= 0x7f << (8 * (body + 3))
+	}
+	s.same = first & s.mask
+	s.valueSame = binary.LittleEndian.Uint16(b[value:]) & s.valueMask
+	return s
 }
 
 // quickMost is the most that a number of one or two bytes may be, in zig-zag form.

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"testing"
 	"time"
@@ -114,6 +115,38 @@ func TestQuickWaysAgreeOnEveryChangeOfOneByte(t *testing.T) {
 				agree(t, p[:cut], 1)
 			}
 			agree(t, append(p, make([]byte, 20)...), 2)
+		}
+	}
+}
+
+// The same for records that look alike, which skimming then expects of the next one.
+func TestQuickWaysAgreeOnEveryChangeOfOneAmongAlike(t *testing.T) {
+	for _, r := range []Record{
+		{Key: []byte("a key"), Value: []byte("a value")},
+		{Key: make([]byte, 70), Value: make([]byte, 70)},
+		{Key: []byte("a longer key")},
+		{Key: []byte("a longer key"), Value: []byte{}},
+		{Value: []byte("a longer value")},
+	} {
+		for _, first := range []int64{0, 62, 100} { // their offsets begin to take two bytes at 64
+			var p []byte
+			starts := make([]int, 5)
+			for i := range starts {
+				starts[i] = len(p)
+				offset := first + int64(i)
+				p = r.appendTo(p, r.bodySize(int64(i), offset), int64(i), offset)
+			}
+			agree(t, p, 5)
+			for at := starts[2]; at < len(p); at++ {
+				was := p[at]
+				for change := range 256 {
+					p[at] = byte(change)
+					agree(t, p, 5)
+				}
+				p[at] = was
+				agree(t, p[:at], 5)
+				agree(t, p[:at], 4)
+			}
 		}
 	}
 }
@@ -322,6 +355,53 @@ func TestAddRefIsAddWithTheTimeOfTheCaller(t *testing.T) {
 		if err == nil {
 			require.Equal(t, want.Bytes(), got.Bytes())
 			require.Error(t, other.AddRef(&Record{}, now), "it is finished")
+		}
+	})
+}
+
+func TestAddRefsIsAddRefAgainAndAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := TimestampType(rapid.IntRange(0, 1).Draw(t, "type"))
+		clock := func() time.Time { return time.UnixMilli(now) }
+		one, other := NewBuilder(BuilderOptions{TimestampType: kind, Now: clock}), NewBuilder(BuilderOptions{TimestampType: kind, Now: clock})
+		base := rapid.SampledFrom([]int64{0, 5, math.MaxInt64 - 3}).Draw(t, "base")
+		one.SetBaseOffset(base)
+		other.SetBaseOffset(base)
+		recs := make([]Record, rapid.IntRange(1, 80).Draw(t, "records"))
+		for i := range recs {
+			recs[i] = Record{Key: []byte("key"), Value: []byte("value")}
+			switch rapid.IntRange(0, 30).Draw(t, "odd") {
+			case 0:
+				recs[i] = Record{Key: drawBytes(t, "key"), Value: drawBytes(t, "value")}
+			case 1:
+				recs[i].Headers = []Header{{Key: "h"}}
+			}
+			recs[i].Timestamp = rapid.SampledFrom([]int64{0, 0, 0, 0, 0, -2, -1, 1, now + 1, now - 100, math.MaxInt64}).Draw(t, "time")
+		}
+		most := rapid.IntRange(100, 2000).Draw(t, "most")
+		require.Zero(t, other.AddRefs(recs, now, most), "the first one makes the header")
+		for i := 0; i < len(recs); i++ {
+			before := other.Len()
+			if n := other.AddRefs(recs[i:], now, most); n > 0 {
+				for j := i; j < i+n; j++ {
+					require.NoError(t, one.AddRef(&recs[j], cmp.Or(recs[j].Timestamp, now)))
+				}
+				i += n
+				require.LessOrEqual(t, other.Len(), max(before, most))
+			}
+			if i == len(recs) {
+				break
+			}
+			err := one.AddRef(&recs[i], cmp.Or(recs[i].Timestamp, now))
+			require.Equal(t, err, other.AddRef(&recs[i], cmp.Or(recs[i].Timestamp, now)))
+			require.Equal(t, []int{one.Len(), one.Count()}, []int{other.Len(), other.Count()})
+		}
+		want, err := one.Finish()
+		got, otherErr := other.Finish()
+		require.Equal(t, err, otherErr)
+		if err == nil {
+			require.Equal(t, want.Bytes(), got.Bytes())
+			require.Zero(t, other.AddRefs(recs, now, most), "it is finished")
 		}
 	})
 }
