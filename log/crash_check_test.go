@@ -82,7 +82,7 @@ func checkIndexes(disk vfs.FS, l *Log, sparse int) error {
 			return err
 		}
 		position := int64(0)
-		left, leftTimes, last := got, times, []byte(nil)
+		left, leftTimes, last, newest := got, times, []byte(nil), int64(-1)
 		for b, err := range seg.Batches(0) {
 			if err != nil {
 				return err
@@ -94,7 +94,10 @@ func checkIndexes(disk vfs.FS, l *Log, sparse int) error {
 			} else if position > 0 {
 				missing++
 			}
-			last = append(binary.BigEndian.AppendUint64(nil, uint64(b.MaxTimestamp())), offset...)
+			if b.MaxTimestamp() > newest { // a marker may have the time of the batch before it
+				newest = b.MaxTimestamp()
+				last = append(binary.BigEndian.AppendUint64(nil, uint64(newest)), offset...)
+			}
 			leftTimes = bytes.TrimPrefix(leftTimes, last)
 			position += int64(b.Size())
 		}
