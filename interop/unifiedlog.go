@@ -114,6 +114,12 @@ func (l *UnifiedLog) AppendAsLeader(raw []byte, epoch int32, origin string) (r A
 	return r, err
 }
 
+// AppendMarker appends the end of a transaction as a coordinator of that transaction version asks for it.
+func (l *UnifiedLog) AppendMarker(raw []byte, epoch int32, transactionVersion int) (r Appended, err error) {
+	_, err = l.call("appendAsLeader", args{"raw": raw, "epoch": epoch, "origin": "COORDINATOR", "transactionVersion": transactionVersion}, &r)
+	return r, err
+}
+
 // AppendAsFollower keeps offsets and epochs of raw.
 func (l *UnifiedLog) AppendAsFollower(raw []byte, epoch int32) (r Appended, err error) {
 	_, err = l.call("appendAsFollower", args{"raw": raw, "epoch": epoch}, &r)
@@ -137,6 +143,30 @@ func (l *UnifiedLog) Read(offset int64, maxBytes int) ([]byte, error) {
 	var r rawAnswer
 	_, err := l.call("read", args{"offset": offset, "maxBytes": maxBytes}, &r)
 	return r.Raw, err
+}
+
+// Committed is what a broker answers to a read-committed fetch.
+type Committed struct {
+	Raw     []byte         `json:"raw"`
+	Aborted []AbortedFetch `json:"aborted"`
+}
+
+// AbortedFetch names a transaction whose batches, from FirstOffset up to the producer's next ABORT marker, are to be left out.
+type AbortedFetch struct {
+	ProducerID  int64 `json:"producerId"`
+	FirstOffset int64 `json:"firstOffset"`
+}
+
+// ReadCommitted fetches raw bytes as a read-committed consumer would, and the aborted transactions to leave out.
+func (l *UnifiedLog) ReadCommitted(offset int64, maxBytes int) (r Committed, err error) {
+	_, err = l.call("read", args{"offset": offset, "maxBytes": maxBytes, "isolation": "TXN_COMMITTED"}, &r)
+	return r, err
+}
+
+// SetClock moves the clock the log looks at.
+func (l *UnifiedLog) SetClock(nowMs int64) error {
+	_, err := l.call("clock", args{"nowMs": nowMs}, nil)
+	return err
 }
 
 // TruncateTo cuts the log; offsets at or above the end change nothing.

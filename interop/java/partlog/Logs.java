@@ -263,6 +263,9 @@ final class Logs {
         ObjectNode n = Driver.JSON.createObjectNode();
         n.put("raw", raw);
         n.put("offset", fetched.fetchOffsetMetadata.messageOffset);
+        ArrayNode aborted = n.putArray("aborted");
+        fetched.abortedTransactions.ifPresent(all -> all.forEach(t ->
+            aborted.addObject().put("producerId", t.producerId()).put("firstOffset", t.firstOffset())));
         return n;
     }
 

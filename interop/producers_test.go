@@ -1,0 +1,522 @@
+package interop
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/internal/golden"
+	"github.com/partlog/partlog/internal/producerstate"
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+)
+
+// TestProducersAreJudgedTheSame drives the same random appends of idempotent and transactional producers, markers, rolls,
+// truncations, resets, moves of the start and stops into Kafka's UnifiedLog and into ours, each on a folder of its own, which
+// they exchange now and then. After each step both must have accepted or refused, and know the same of producers.
+func TestProducersAreJudgedTheSame(t *testing.T) {
+	_, d := kafka(t)
+	for i, name := range []string{"killed", "records deleted"} {
+		t.Run(name, func(t *testing.T) {
+			seed := uint64(rounds(t, "PARTLOG_INTEROP_SEED", 5))
+			p := &pair{t: t, d: d, r: rand.New(rand.NewPCG(seed, uint64(i))), now: 1_750_000_000_000, roots: [2]string{t.TempDir(), t.TempDir()},
+				deletes: i == 1, answers: map[string]int{}}
+			steps := 200
+			if n := rounds(t, "PARTLOG_INTEROP_ROUNDS", 0); n > 0 {
+				steps = 20 * n
+			}
+			p.play(steps)
+			t.Logf("seed %d, %d steps, the log ends at %d; answers %v", seed, steps, p.seen.LogEndOffset, p.answers)
+		})
+	}
+}
+
+func (p *pair) play(steps int) {
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("what happened:\n%s", strings.Join(p.story[max(0, len(p.story)-60):], "\n"))
+		}
+		p.abandon()
+	}()
+	p.open()
+	for step := range steps {
+		p.at = step
+		p.step()
+		p.compare()
+		if step%10 == 9 {
+			p.compareCommitted()
+		}
+	}
+	p.compareCommitted()
+}
+
+// pair is one partition twice.
+type pair struct {
+	t     *testing.T
+	d     *Driver
+	r     *rand.Rand
+	now   int64
+	roots [2]string // ours, Kafka's
+
+	dir    *log.Dir
+	ours   *log.Log
+	theirs *UnifiedLog
+
+	seen    State // Kafka's, after the last step
+	sent    []sent
+	deletes bool // the start moves; then nobody is killed: without a snapshot ours learns nothing from records below the start
+	loose   bool // an unclean start: ours may remember more batches
+	epoch   int32
+	at      int
+	story   []string
+	answers map[string]int
+}
+
+// sent is a batch that was tried.
+type sent struct {
+	p record.Producer
+	n int
+}
+
+func (p *pair) note(format string, a ...any) {
+	p.story = append(p.story, fmt.Sprintf("%4d ", p.at)+fmt.Sprintf(format, a...))
+}
+
+func pairConfig() map[string]string {
+	return map[string]string{"segment.bytes": "4194304", "segment.index.bytes": "120000", "index.interval.bytes": "300", "retention.ms": "-1"}
+}
+
+func (p *pair) open() {
+	t := p.t
+	c, err := log.ParseConfig(pairConfig())
+	require.NoError(t, err)
+	c.Durability = log.Buffered
+	p.dir, err = log.OpenDir(p.roots[0], log.DirConfig{Now: func() time.Time { return time.UnixMilli(p.now) }})
+	require.NoError(t, err)
+	p.ours, err = p.dir.Open(context.Background(), log.TopicPartition{Topic: "pair"}, c)
+	require.NoError(t, err)
+	p.theirs, err = p.d.Open(OpenOptions{Root: p.roots[1], Topic: "pair", Config: pairConfig(), NowMs: p.now})
+	require.NoError(t, err)
+	p.epoch++
+	require.NoError(t, p.ours.AssignEpoch(p.epoch))
+	require.NoError(t, p.theirs.AssignEpoch(p.epoch, p.theirs.Opened.LogEndOffset))
+	p.compare()
+}
+
+func (p *pair) abandon() {
+	if p.dir != nil {
+		_ = p.dir.Close()
+		_ = p.theirs.Abandon()
+	}
+}
+
+// reopen stops both cleanly and starts them again, maybe on each other's folder, maybe as if they had been killed.
+func (p *pair) reopen() {
+	t := p.t
+	require.NoError(t, p.dir.Close())
+	require.NoError(t, p.theirs.Close())
+	require.Equal(t, p.snapshots(1), p.snapshots(0), "snapshots")
+	if p.r.IntN(2) == 0 {
+		p.roots[0], p.roots[1] = p.roots[1], p.roots[0]
+		p.note("folders exchanged")
+	}
+	p.loose = !p.deletes && p.r.IntN(4) == 0
+	if p.loose {
+		p.note("markers of the clean stop removed")
+		gone := p.r.IntN(2) == 0
+		for _, root := range p.roots {
+			require.NoError(t, os.Remove(filepath.Join(root, ".kafka_cleanshutdown")))
+			if gone {
+				require.NoError(t, os.Remove(filepath.Join(root, "recovery-point-offset-checkpoint")))
+			}
+		}
+	}
+	p.open()
+	if p.loose { // what ours knows more goes with a stop
+		p.compareCommitted()
+		require.NoError(t, p.dir.Close())
+		require.NoError(t, p.theirs.Close())
+		p.loose = false
+		p.open()
+	}
+}
+
+func (p *pair) snapshots(i int) map[string][]producerstate.Entry {
+	all := map[string][]producerstate.Entry{}
+	names, err := filepath.Glob(filepath.Join(p.roots[i], "pair-0", "*.snapshot"))
+	require.NoError(p.t, err)
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		require.NoError(p.t, err)
+		entries, err := producerstate.Decode(name, b)
+		require.NoError(p.t, err)
+		slices.SortFunc(entries, func(a, b producerstate.Entry) int { return cmp.Compare(a.ProducerID, b.ProducerID) })
+		if len(entries) > 0 { // without, it says no more than none
+			all[filepath.Base(name)] = entries
+		}
+	}
+	return all
+}
+
+func (p *pair) step() {
+	p.now += p.r.Int64N(500)
+	require.NoError(p.t, p.theirs.SetClock(p.now))
+	ctx, start, end := context.Background(), p.seen.LogStartOffset, p.seen.LogEndOffset
+	switch what := p.r.IntN(100); {
+	case what < 50:
+		p.send(p.someBatch())
+	case what < 74:
+		p.end()
+	case what < 78:
+		p.follow()
+	case what < 84:
+		p.note("roll at %d", end)
+		require.NoError(p.t, p.ours.Roll(ctx))
+		_, err := p.theirs.Roll()
+		require.NoError(p.t, err)
+		require.NoError(p.t, p.ours.Sync(ctx)) // as Kafka's driver does at a roll: the snapshot is written
+	case what < 88:
+		bases := p.bases()
+		if len(bases) == 0 {
+			return
+		}
+		to := bases[max(0, len(bases)-1-p.r.IntN(12))]
+		if p.r.IntN(8) == 0 {
+			to = bases[p.r.IntN(len(bases))]
+		}
+		p.note("truncate %d to %d", end, to)
+		got, err := p.ours.Truncate(ctx, to)
+		require.NoError(p.t, err)
+		require.Equal(p.t, to, got)
+		_, err = p.theirs.TruncateTo(to)
+		require.NoError(p.t, err)
+	case what < 91 && p.deletes:
+		to := start + p.r.Int64N(min(end-start, 10)+1)
+		if p.r.IntN(5) == 0 {
+			to = end - p.r.Int64N(min(end-start, 5)+1)
+		}
+		p.note("start to %d", to)
+		require.NoError(p.t, p.ours.DeleteRecords(ctx, to))
+		_, err := p.theirs.DeleteRecords(to)
+		require.NoError(p.t, err)
+	case what < 92 && p.r.IntN(4) == 0:
+		to := end + p.r.Int64N(20)
+		p.note("reset to %d", to)
+		require.NoError(p.t, p.ours.ResetTo(ctx, to))
+		require.NoError(p.t, p.theirs.TruncateFullyAndStartAt(to))
+	case what < 96:
+		p.note("stop at %d", end)
+		p.reopen()
+	default:
+		p.send(sent{record.Producer{ID: -1, Epoch: -1, BaseSequence: -1}, 1 + p.r.IntN(3)})
+	}
+}
+
+// known is what Kafka knows of a producer.
+func (p *pair) known(id int64) golden.ProducerFacts {
+	for _, f := range p.seen.Producers {
+		if f.ProducerID == id {
+			return f
+		}
+	}
+	return golden.ProducerFacts{ProducerID: id, Epoch: -1, LastSequence: -1, CoordinatorEpoch: -1, TxnFirstOffset: -1}
+}
+
+func (p *pair) someBatch() sent {
+	r := p.r
+	if len(p.sent) > 0 && r.IntN(6) == 0 {
+		return p.sent[max(0, len(p.sent)-1-r.IntN(25))]
+	}
+	f := p.known(1 + r.Int64N(6))
+	s := sent{record.Producer{ID: f.ProducerID, Epoch: f.Epoch, BaseSequence: record.IncrementSequence(f.LastSequence, 1), Transactional: f.TxnFirstOffset >= 0}, 1 + r.IntN(4)}
+	if f.Epoch < 0 {
+		s.p.Epoch, s.p.BaseSequence = int16(r.IntN(3)), []int32{0, 0, 7, math.MaxInt32 - int32(r.IntN(5))}[r.IntN(4)]
+	}
+	if f.TxnFirstOffset < 0 {
+		s.p.Transactional = r.IntN(2) == 0
+	}
+	switch r.IntN(24) {
+	case 0:
+		s.p.BaseSequence = record.IncrementSequence(s.p.BaseSequence, int32(1+r.IntN(4)))
+	case 1:
+		s.p.BaseSequence = record.DecrementSequence(max(0, s.p.BaseSequence), int32(1+r.IntN(6)))
+	case 2:
+		s.p.Epoch = max(0, s.p.Epoch-1)
+	case 3, 4:
+		s.p.Epoch, s.p.BaseSequence = s.p.Epoch+1, 0
+	case 5:
+		s.p.Epoch++
+	case 6:
+		s.p.Transactional = !s.p.Transactional
+	case 7:
+		s.p.BaseSequence = 0
+	case 8:
+		s.p.Epoch, s.p.BaseSequence = s.p.Epoch+1, math.MaxInt32-int32(r.IntN(4))
+	}
+	return s
+}
+
+// build encodes a batch of which both get a copy.
+func (p *pair) build(s sent) record.Batch {
+	o := record.BuilderOptions{Codec: []record.Codec{record.None, record.None, record.Zstd}[p.r.IntN(3)]}
+	if s.p.ID >= 0 {
+		o.Producer = &s.p
+	}
+	b := record.NewBuilder(o)
+	for i := range s.n {
+		require.NoError(p.t, b.Add(record.Record{Timestamp: p.now - p.r.Int64N(1000), Value: fmt.Appendf(nil, "%d %d", p.at, i)}))
+	}
+	batch, err := b.Finish()
+	require.NoError(p.t, err)
+	batch, err = record.View(bytes.Clone(batch.Bytes()))
+	require.NoError(p.t, err)
+	return batch
+}
+
+func (p *pair) send(s sent) {
+	if s.p.ID >= 0 {
+		p.sent = append(p.sent, s)
+	}
+	raw := p.build(s).Bytes()
+	theirs, kafka := p.theirs.AppendAsLeader(raw, p.epoch, "")
+	ours, err := p.ours.AppendBatches(context.Background(), raw, log.AppendOptions{})
+	what := "batch"
+	if ours.Duplicate {
+		what = "repeated batch"
+	}
+	p.same(fmt.Sprintf("%s %+v × %d", what, s.p, s.n), what, ours, err, theirs, kafka)
+}
+
+// end ends a transaction, or tries to.
+func (p *pair) end() {
+	r := p.r
+	f := p.known(1 + r.Int64N(6))
+	if open := slices.DeleteFunc(slices.Clone(p.seen.Producers), func(f golden.ProducerFacts) bool { return f.TxnFirstOffset < 0 }); len(open) > 0 && r.IntN(3) > 0 {
+		f = open[r.IntN(len(open))]
+	}
+	version := r.IntN(3)
+	m := record.Producer{ID: f.ProducerID, Epoch: max(0, f.Epoch)}
+	if version == 2 && r.IntN(6) > 0 {
+		m.Epoch++
+	}
+	switch r.IntN(12) {
+	case 0:
+		m.Epoch = max(0, m.Epoch-1)
+	case 1:
+		m.Epoch++
+	}
+	coordinator := max(0, f.CoordinatorEpoch)
+	switch r.IntN(8) {
+	case 0:
+		coordinator = max(0, coordinator-1)
+	case 1:
+		coordinator++
+	}
+	commit := r.IntN(2) == 0
+	raw := record.Marker(commit, m, coordinator, time.UnixMilli(p.now)).Bytes()
+	theirs, kafka := p.theirs.AppendMarker(raw, p.epoch, version)
+	ours, err := p.ours.EndTxn(context.Background(), m, commit, coordinator, version)
+	p.same(fmt.Sprintf("marker %v %+v coordinator %d version %d", commit, m, coordinator, version), "marker", ours, err, theirs, kafka)
+}
+
+// follow appends a few batches as a follower, which judges neither sequences nor epochs. At most the last one is a marker:
+// of more than one, each side writes another last stable offset into the index of aborted transactions. No batch inside of a
+// transaction is without it, which no leader lets pass: Kafka's follower stops there, ours goes on. Nor does a producer's
+// epoch go back: Kafka compares those before and after a set, or a segment that it replays, and remembers batches across.
+func (p *pair) follow() {
+	var raw []byte
+	var what []string
+	last := map[int64]record.Producer{}
+	next := p.seen.LogEndOffset
+	add := func(b record.Batch) {
+		b.SetBaseOffset(next)
+		b.SetLeaderEpoch(p.epoch)
+		next = b.NextOffset()
+		raw = append(raw, b.Bytes()...)
+	}
+	for range 1 + p.r.IntN(3) {
+		s := p.someBatch()
+		before := last[s.p.ID]
+		s.p.Transactional = s.p.Transactional || before.Transactional || p.known(s.p.ID).TxnFirstOffset >= 0
+		s.p.Epoch = max(s.p.Epoch, before.Epoch, p.known(s.p.ID).Epoch)
+		last[s.p.ID] = s.p
+		add(p.build(s))
+		what = append(what, fmt.Sprintf("%+v × %d", s.p, s.n))
+		if p.r.IntN(4) == 0 {
+			next += p.r.Int64N(3)
+		}
+	}
+	if p.r.IntN(2) == 0 {
+		f := p.known(1 + p.r.Int64N(6))
+		add(record.Marker(p.r.IntN(2) == 0, record.Producer{ID: f.ProducerID, Epoch: max(0, f.Epoch+int16(p.r.IntN(2)), last[f.ProducerID].Epoch)},
+			max(0, f.CoordinatorEpoch+int32(p.r.IntN(3))-1), time.UnixMilli(p.now)))
+		what = append(what, fmt.Sprintf("marker of %d", f.ProducerID))
+	}
+	theirs, kafka := p.theirs.AppendAsFollower(raw, p.epoch)
+	ours, err := p.ours.AppendBatches(context.Background(), raw, log.AppendOptions{As: log.Follower, LeaderEpoch: &p.epoch})
+	p.same("followed "+strings.Join(what, ", "), "followed", ours, err, theirs, kafka)
+}
+
+// same compares the two answers to an append.
+func (p *pair) same(what, kind string, ours log.Appended, err error, theirs Appended, kafka error) {
+	p.t.Helper()
+	p.note("%s: %d to %d, %v", what, ours.Base, ours.Last, err)
+	class := refusal(err)
+	var k *KafkaError
+	if kafka != nil && !errors.As(kafka, &k) {
+		p.t.Fatal(kafka)
+	}
+	p.answers[strings.TrimSpace(kind+" "+class)]++
+	if k != nil {
+		require.Equal(p.t, k.Class, class, "ours: %v; Kafka's: %v", err, kafka)
+		return
+	}
+	require.NoError(p.t, err)
+	require.Equal(p.t, [3]int64{theirs.FirstOffset, theirs.LastOffset, theirs.LogAppendTime}, [3]int64{ours.Base, ours.Last, ours.AppendTime})
+}
+
+// refusal is the name of Kafka's exception for an error of ours.
+func refusal(err error) string {
+	var coordinator *producerstate.CoordinatorError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &coordinator):
+		return "TransactionCoordinatorFencedException"
+	case errors.Is(err, log.ErrFenced):
+		return "InvalidProducerEpochException"
+	case errors.Is(err, log.ErrOutOfOrder):
+		return "OutOfOrderSequenceException"
+	case errors.Is(err, log.ErrTxnState):
+		return "InvalidTxnStateException"
+	case errors.Is(err, log.ErrInvalidRecord):
+		return "InvalidRecordException"
+	}
+	return err.Error()
+}
+
+// compare compares all that both know.
+func (p *pair) compare() {
+	t := p.t
+	t.Helper()
+	var err error
+	p.seen, err = p.theirs.State()
+	require.NoError(t, err)
+	o := p.ours.Offsets()
+	// Where the start lies inside the first batch of a transaction, Kafka's last stable offset may be that batch's first.
+	p.seen.LastStableOffset = max(p.seen.LastStableOffset, p.seen.LogStartOffset)
+	require.Equal(t, [4]int64{p.seen.LogStartOffset, p.seen.LogEndOffset, p.seen.HighWatermark, p.seen.LastStableOffset},
+		[4]int64{o.LogStart, o.LogEnd, o.HighWatermark, o.LastStable}, "log start, log end, high watermark, last stable offset")
+	known := []golden.ProducerFacts{}
+	for i, f := range p.ours.Producers() {
+		if p.loose && i < len(p.seen.Producers) {
+			require.GreaterOrEqual(t, f.Batches, p.seen.Producers[i].CachedBatches)
+			f.Batches = p.seen.Producers[i].CachedBatches
+		}
+		known = append(known, golden.ProducerFacts{ProducerID: f.ID, Epoch: f.Epoch, LastSequence: f.LastSequence, LastOffset: f.LastOffset,
+			LastTimestamp: f.LastTimestamp, CoordinatorEpoch: f.CoordinatorEpoch, TxnFirstOffset: f.TxnStart, CachedBatches: f.Batches})
+	}
+	require.Equal(t, p.seen.Producers, known, "producers")
+	aborted := []golden.AbortedTransaction{}
+	all, err := p.ours.AbortedTxns()
+	require.NoError(t, err)
+	for _, a := range all {
+		aborted = append(aborted, golden.AbortedTransaction{ProducerID: a.ProducerID, FirstOffset: a.FirstOffset, LastOffset: a.LastOffset, LastStableOffset: a.LastStable})
+	}
+	require.Equal(t, p.seen.AbortedTransactions, aborted, "aborted transactions")
+}
+
+// compareCommitted compares what read-committed readers see.
+func (p *pair) compareCommitted() {
+	t, ctx := p.t, context.Background()
+	var ours []int64
+	for r, err := range p.ours.Records(ctx, p.seen.LogStartOffset, log.WithIsolation(log.ReadCommitted)) {
+		require.NoError(t, err)
+		ours = append(ours, r.Offset)
+	}
+	require.Equal(t, p.consume(64+p.r.IntN(5000)), ours, "read-committed records")
+}
+
+// consume reads Kafka's log as a consumer does: a transaction that was aborted begins where the answer says, and ends at its
+// marker.
+func (p *pair) consume(maxBytes int) (offsets []int64) {
+	t := p.t
+	for next := p.seen.LogStartOffset; next < p.seen.LastStableOffset; {
+		got, err := p.theirs.ReadCommitted(next, maxBytes)
+		require.NoError(t, err)
+		before, from := next, next
+		slices.SortFunc(got.Aborted, func(a, b AbortedFetch) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
+		gone := map[int64]bool{}
+		for raw := got.Raw; len(raw) > 0; {
+			b, rest, err := record.Next(raw)
+			if errors.Is(err, record.ErrIncomplete) {
+				break
+			}
+			require.NoError(t, err)
+			raw = rest
+			if b.LastOffset() < from {
+				continue
+			}
+			next = b.NextOffset()
+			id, _, _ := b.Producer()
+			for id >= 0 && len(got.Aborted) > 0 && got.Aborted[0].FirstOffset <= b.LastOffset() {
+				gone[got.Aborted[0].ProducerID] = true
+				got.Aborted = got.Aborted[1:]
+			}
+			if b.Control() {
+				if endsAborted(t, b) {
+					delete(gone, id)
+				}
+				continue
+			}
+			if b.Transactional() && gone[id] {
+				continue
+			}
+			for r, err := range b.Records(nil) {
+				require.NoError(t, err)
+				if r.Offset >= from {
+					offsets = append(offsets, r.Offset)
+				}
+			}
+		}
+		if next == before {
+			break
+		}
+	}
+	return offsets
+}
+
+func endsAborted(t *testing.T, marker record.Batch) bool {
+	for r, err := range marker.Records(nil) {
+		require.NoError(t, err)
+		m, err := record.ParseMarker(r)
+		require.NoError(t, err)
+		return m.Type == record.Abort
+	}
+	return false
+}
+
+// bases are where batches begin; a gap belongs to the batch behind it.
+func (p *pair) bases() (all []int64) {
+	next := p.seen.LogStartOffset
+	for b, err := range p.ours.Batches(context.Background(), p.seen.LogStartOffset, log.WithIsolation(log.LogEnd)) {
+		require.NoError(p.t, err)
+		if b.BaseOffset() >= p.seen.LogStartOffset {
+			all = append(all, next)
+		}
+		next = b.NextOffset()
+	}
+	return all
+}
