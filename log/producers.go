@@ -398,6 +398,10 @@ func (l *Log) beginProducers(ctx context.Context, segs segments, from int, at st
 	l.producers.drop(-1, -1)
 	r := l.reload(max(at.logStart, segs[0].Base()), segs[from].Base())
 	r.ReadOnly = true
+	if base := segs[max(0, segs.floor(r.LogStart))].Base(); r.End <= base {
+		// What is read anyway counts, deleted or not: a producer whose records were deleted may still repeat them.
+		r.LogStart = base
+	}
 	_, err := l.reloadBelow(ctx, segs, r, &l.recovery)
 	return err
 }

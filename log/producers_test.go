@@ -240,6 +240,28 @@ func TestDeletedRecordsLeaveTheirProducersAndOpenTransactionsKnown(t *testing.T)
 	require.Equal(t, int64(11), b.Offsets().LastStable)
 }
 
+func TestAKillForgetsNoProducerOfDeletedRecordsThatAreStillInTheSegmentOfTheStart(t *testing.T) {
+	b := newBed(t, Config{})
+	b.mustSend(as(3, 0, 0), 1)
+	require.NoError(t, b.Roll(ctx))
+	sent := b.mustSend(as(1, 0, 0), 3)
+	b.mustSend(inTxn(as(2, 4, 0)), 2)
+	b.mustEnd(as(2, 4, 0), true, 7)
+	b.add("plain")
+	require.NoError(t, b.Sync(ctx))
+	require.NoError(t, b.DeleteRecords(ctx, b.Offsets().LogEnd-1))
+	require.NoError(t, b.dir.Close())
+	require.NoError(t, b.fs.Remove(".kafka_cleanshutdown"))
+	b.open()
+	require.False(t, b.Recovery().Clean)
+	again := b.mustSend(as(1, 0, 0), 3)
+	require.True(t, again.Duplicate)
+	require.Equal(t, sent.Base, again.Base)
+	_, err := b.EndTxn(ctx, as(2, 4, 0), true, 6, 0)
+	require.ErrorIs(t, err, ErrFenced)
+	require.NoError(t, checkProducers(b.Log))
+}
+
 // Scenario: U101
 func TestAProducerIsForgottenWhenItsRecordsAreOld(t *testing.T) {
 	b := newBed(t, Config{ProducerExpiry: 20 * time.Minute})
