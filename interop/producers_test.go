@@ -28,12 +28,12 @@ import (
 // they exchange now and then. After each step both must have accepted or refused, and know the same of producers.
 func TestProducersAreJudgedTheSame(t *testing.T) {
 	_, d := kafka(t)
-	for i, name := range []string{"killed", "records deleted"} {
+	for i, name := range []string{"killed", "records deleted", "both"} {
 		t.Run(name, func(t *testing.T) {
 			seed := uint64(rounds(t, "PARTLOG_INTEROP_SEED", 5))
 			p := &pair{t: t, d: d, r: rand.New(rand.NewPCG(seed, uint64(i))), now: 1_750_000_000_000, roots: [2]string{t.TempDir(), t.TempDir()},
-				deletes: i == 1, answers: map[string]int{}}
-			steps := 200
+				kills: i != 1, deletes: i != 0, answers: map[string]int{}}
+			steps := 150
 			if n := rounds(t, "PARTLOG_INTEROP_ROUNDS", 0); n > 0 {
 				steps = 20 * n
 			}
@@ -74,9 +74,13 @@ type pair struct {
 	ours   *log.Log
 	theirs *UnifiedLog
 
-	seen    State // Kafka's, after the last step
-	sent    []sent
-	deletes bool // the start moves; then nobody is killed: without a snapshot ours learns nothing from records below the start
+	seen State // Kafka's, after the last step
+	sent []sent
+	// kills are stops whose clean marker is lost; deletes move the start. With both nothing is truncated, and the start stays
+	// below the end: Kafka forgets a transaction that begins below the start, takes other batches of its producer, and after a
+	// kill meets both in the log and does not open it (InvalidTxnStateException).
+	kills, deletes bool
+
 	loose   bool // an unclean start: ours may remember more batches
 	epoch   int32
 	at      int
@@ -118,6 +122,8 @@ func (p *pair) open() {
 func (p *pair) abandon() {
 	if p.dir != nil {
 		_ = p.dir.Close()
+	}
+	if p.theirs != nil {
 		_ = p.theirs.Abandon()
 	}
 }
@@ -132,7 +138,7 @@ func (p *pair) reopen() {
 		p.roots[0], p.roots[1] = p.roots[1], p.roots[0]
 		p.note("folders exchanged")
 	}
-	p.loose = !p.deletes && p.r.IntN(4) == 0
+	p.loose = p.kills && p.seen.LogStartOffset < p.seen.LogEndOffset && p.r.IntN(4) == 0
 	if p.loose {
 		p.note("markers of the clean stop removed")
 		gone := p.r.IntN(2) == 0
@@ -163,7 +169,9 @@ func (p *pair) snapshots(i int) map[string][]producerstate.Entry {
 		entries, err := producerstate.Decode(name, b)
 		require.NoError(p.t, err)
 		slices.SortFunc(entries, func(a, b producerstate.Entry) int { return cmp.Compare(a.ProducerID, b.ProducerID) })
-		if len(entries) > 0 { // without, it says no more than none
+		offset, ok := producerstate.Offset(filepath.Base(name))
+		require.True(p.t, ok)
+		if len(entries) > 0 && offset > p.seen.LogStartOffset { // others say no more than none: an open drops them
 			all[filepath.Base(name)] = entries
 		}
 	}
@@ -187,7 +195,7 @@ func (p *pair) step() {
 		_, err := p.theirs.Roll()
 		require.NoError(p.t, err)
 		require.NoError(p.t, p.ours.Sync(ctx)) // as Kafka's driver does at a roll: the snapshot is written
-	case what < 88:
+	case what < 88 && !(p.kills && p.deletes):
 		bases := p.bases()
 		if len(bases) == 0 {
 			return
@@ -206,6 +214,9 @@ func (p *pair) step() {
 		to := start + p.r.Int64N(min(end-start, 10)+1)
 		if p.r.IntN(5) == 0 {
 			to = end - p.r.Int64N(min(end-start, 5)+1)
+		}
+		if p.kills {
+			to = max(start, min(to, end-1))
 		}
 		p.note("start to %d", to)
 		require.NoError(p.t, p.ours.DeleteRecords(ctx, to))
@@ -385,138 +396,4 @@ func (p *pair) same(what, kind string, ours log.Appended, err error, theirs Appe
 	}
 	require.NoError(p.t, err)
 	require.Equal(p.t, [3]int64{theirs.FirstOffset, theirs.LastOffset, theirs.LogAppendTime}, [3]int64{ours.Base, ours.Last, ours.AppendTime})
-}
-
-// refusal is the name of Kafka's exception for an error of ours.
-func refusal(err error) string {
-	var coordinator *producerstate.CoordinatorError
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &coordinator):
-		return "TransactionCoordinatorFencedException"
-	case errors.Is(err, log.ErrFenced):
-		return "InvalidProducerEpochException"
-	case errors.Is(err, log.ErrOutOfOrder):
-		return "OutOfOrderSequenceException"
-	case errors.Is(err, log.ErrTxnState):
-		return "InvalidTxnStateException"
-	case errors.Is(err, log.ErrInvalidRecord):
-		return "InvalidRecordException"
-	}
-	return err.Error()
-}
-
-// compare compares all that both know.
-func (p *pair) compare() {
-	t := p.t
-	t.Helper()
-	var err error
-	p.seen, err = p.theirs.State()
-	require.NoError(t, err)
-	o := p.ours.Offsets()
-	// Where the start lies inside the first batch of a transaction, Kafka's last stable offset may be that batch's first.
-	p.seen.LastStableOffset = max(p.seen.LastStableOffset, p.seen.LogStartOffset)
-	require.Equal(t, [4]int64{p.seen.LogStartOffset, p.seen.LogEndOffset, p.seen.HighWatermark, p.seen.LastStableOffset},
-		[4]int64{o.LogStart, o.LogEnd, o.HighWatermark, o.LastStable}, "log start, log end, high watermark, last stable offset")
-	known := []golden.ProducerFacts{}
-	for i, f := range p.ours.Producers() {
-		if p.loose && i < len(p.seen.Producers) {
-			require.GreaterOrEqual(t, f.Batches, p.seen.Producers[i].CachedBatches)
-			f.Batches = p.seen.Producers[i].CachedBatches
-		}
-		known = append(known, golden.ProducerFacts{ProducerID: f.ID, Epoch: f.Epoch, LastSequence: f.LastSequence, LastOffset: f.LastOffset,
-			LastTimestamp: f.LastTimestamp, CoordinatorEpoch: f.CoordinatorEpoch, TxnFirstOffset: f.TxnStart, CachedBatches: f.Batches})
-	}
-	require.Equal(t, p.seen.Producers, known, "producers")
-	aborted := []golden.AbortedTransaction{}
-	all, err := p.ours.AbortedTxns()
-	require.NoError(t, err)
-	for _, a := range all {
-		aborted = append(aborted, golden.AbortedTransaction{ProducerID: a.ProducerID, FirstOffset: a.FirstOffset, LastOffset: a.LastOffset, LastStableOffset: a.LastStable})
-	}
-	require.Equal(t, p.seen.AbortedTransactions, aborted, "aborted transactions")
-}
-
-// compareCommitted compares what read-committed readers see.
-func (p *pair) compareCommitted() {
-	t, ctx := p.t, context.Background()
-	var ours []int64
-	for r, err := range p.ours.Records(ctx, p.seen.LogStartOffset, log.WithIsolation(log.ReadCommitted)) {
-		require.NoError(t, err)
-		ours = append(ours, r.Offset)
-	}
-	require.Equal(t, p.consume(64+p.r.IntN(5000)), ours, "read-committed records")
-}
-
-// consume reads Kafka's log as a consumer does: a transaction that was aborted begins where the answer says, and ends at its
-// marker.
-func (p *pair) consume(maxBytes int) (offsets []int64) {
-	t := p.t
-	for next := p.seen.LogStartOffset; next < p.seen.LastStableOffset; {
-		got, err := p.theirs.ReadCommitted(next, maxBytes)
-		require.NoError(t, err)
-		before, from := next, next
-		slices.SortFunc(got.Aborted, func(a, b AbortedFetch) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })
-		gone := map[int64]bool{}
-		for raw := got.Raw; len(raw) > 0; {
-			b, rest, err := record.Next(raw)
-			if errors.Is(err, record.ErrIncomplete) {
-				break
-			}
-			require.NoError(t, err)
-			raw = rest
-			if b.LastOffset() < from {
-				continue
-			}
-			next = b.NextOffset()
-			id, _, _ := b.Producer()
-			for id >= 0 && len(got.Aborted) > 0 && got.Aborted[0].FirstOffset <= b.LastOffset() {
-				gone[got.Aborted[0].ProducerID] = true
-				got.Aborted = got.Aborted[1:]
-			}
-			if b.Control() {
-				if endsAborted(t, b) {
-					delete(gone, id)
-				}
-				continue
-			}
-			if b.Transactional() && gone[id] {
-				continue
-			}
-			for r, err := range b.Records(nil) {
-				require.NoError(t, err)
-				if r.Offset >= from {
-					offsets = append(offsets, r.Offset)
-				}
-			}
-		}
-		if next == before {
-			break
-		}
-	}
-	return offsets
-}
-
-func endsAborted(t *testing.T, marker record.Batch) bool {
-	for r, err := range marker.Records(nil) {
-		require.NoError(t, err)
-		m, err := record.ParseMarker(r)
-		require.NoError(t, err)
-		return m.Type == record.Abort
-	}
-	return false
-}
-
-// bases are where batches begin; a gap belongs to the batch behind it.
-func (p *pair) bases() (all []int64) {
-	next := p.seen.LogStartOffset
-	for b, err := range p.ours.Batches(context.Background(), p.seen.LogStartOffset, log.WithIsolation(log.LogEnd)) {
-		require.NoError(p.t, err)
-		if b.BaseOffset() >= p.seen.LogStartOffset {
-			all = append(all, next)
-		}
-		next = b.NextOffset()
-	}
-	return all
 }
