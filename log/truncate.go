@@ -10,7 +10,7 @@ import (
 )
 
 // Truncate removes every batch that holds offset or a later one, and returns the end the log then has: offset, or less
-// when offset lay inside a batch. It is durable when it returns. An offset at or above the end changes no data (it only
+// when offset lay inside a batch, or in a gap behind one. It is durable when it returns. An offset at or above the end changes no data (it only
 // drops a leader epoch that was assigned but never written in); one below the first segment empties the log, which then
 // starts there. Negative: *OffsetRangeError.
 //
