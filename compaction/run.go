@@ -2,8 +2,12 @@ package compaction
 
 import (
 	"context"
+	"errors"
+	"math"
+	"sort"
 	"time"
 
+	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 )
 
@@ -109,8 +113,138 @@ type Progress struct {
 // batch in the dirty part ends the cleaning at its segment: what is in front is cleaned, the Result says so, and the error
 // comes all the same.
 func Run(ctx context.Context, in Input) (Result, error) {
-	return Result{FirstDirty: in.Bounds.FirstDirty}, nil
+	in.Config = in.Config.withDefaults()
+	in.Options.Suffix, in.Options.Preallocate, in.Options.ReadOnly = "", false, false
+	r := &run{in: &in, out: Result{FirstDirty: in.Bounds.FirstDirty}, fate: newFates(in.Segments), d: record.NewDecoder(in.Config.Limits)}
+	r.t = newThrottle(ctx, &in)
+	if len(in.Segments) == 0 || in.Bounds.FirstDirty >= in.Bounds.Uncleanable {
+		return r.out, ctx.Err()
+	}
+	stop, err := r.mapKeys()
+	if err != nil || r.upTo == 0 {
+		return r.out, errors.Join(err, stop)
+	}
+	if err := r.rewrite(); err != nil {
+		return r.out, err
+	}
+	r.out.FirstDirty = r.keys.latest + 1
+	return r.out, stop
 }
 
-// Measure collects the facts Plan needs. It opens the indexes of segments nobody has used yet.
-func Measure(segs []*segment.Segment) ([]Fact, error) { return nil, nil }
+// run is one run at work.
+type run struct {
+	in   *Input
+	out  Result
+	t    *throttle
+	d    *record.Decoder
+	fate *fates
+	keys *keyMap
+	buf  []byte // of the output, from group to group
+	upTo int64  // Bounds.Uncleanable, or the base of a segment below that cannot be read
+}
+
+// mapKeys fills the map. A segment that cannot be read ends the range: what was read of it does not count, since its records
+// may be lost to whoever repairs it. The reason is stop; without a segment before it upTo stays 0.
+func (r *run) mapKeys() (stop, err error) {
+	r.keys = newKeyMap(r.in.Config)
+	upTo := r.in.Bounds.Uncleanable
+	for {
+		var total int64
+		for i, s := range r.in.Segments {
+			if r.endOf(i) > r.in.Bounds.FirstDirty && s.Base() < upTo {
+				total += s.Size()
+			}
+		}
+		r.t.phase(Mapping, total)
+		bad, err := r.fill(upTo)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrUncleanable) {
+			return nil, err
+		}
+		if stop == nil {
+			stop = err
+		}
+		if upTo = r.base(bad); upTo <= r.in.Bounds.FirstDirty {
+			return stop, nil
+		}
+		r.keys.reset()
+		r.out.Mapped, r.out.MapFull = Count{}, false
+	}
+	r.out.Keys = r.keys.n
+	if r.keys.latest < r.in.Bounds.FirstDirty {
+		return stop, ErrMapTooSmall
+	}
+	r.upTo = upTo
+	return stop, nil
+}
+
+// rewrite goes through the groups below the end of the map.
+func (r *run) rewrite() error {
+	end := r.keys.latest + 1
+	facts, err := Config{}.Measure(r.in.Segments[:r.floor(end-1)+1], true)
+	if err != nil {
+		return err
+	}
+	var total int64
+	for _, f := range facts {
+		total += f.Bytes
+	}
+	r.out.Before = total
+	r.t.phase(Rewriting, total)
+	w := newRewriter(r)
+	for _, g := range groups(facts, end, r.upTo, GroupLimits{SegmentBytes: r.in.Options.MaxBytes, IndexBytes: r.in.Options.IndexMaxBytes}) {
+		if err := w.group(g); err != nil {
+			return err
+		}
+	}
+	r.t.say()
+	return nil
+}
+
+func (r *run) base(i int) int64 { return r.in.Segments[i].Base() }
+
+// endOf is the offset below which all batches of segment i lie.
+func (r *run) endOf(i int) int64 {
+	if i+1 < len(r.in.Segments) {
+		return r.base(i + 1)
+	}
+	return math.MaxInt64
+}
+
+// floor is the place of the segment that an offset lies in; -1 if it is below all.
+func (r *run) floor(offset int64) int {
+	return sort.Search(len(r.in.Segments), func(i int) bool { return r.base(i) > offset }) - 1
+}
+
+// atError is a batch that does not do, before anyone knows where it is.
+type atError struct {
+	offset int64
+	err    error
+}
+
+func (e *atError) Error() string { return e.err.Error() }
+func (e *atError) Unwrap() error { return e.err }
+
+func at(b record.Batch, err error) error { return &atError{offset: b.BaseOffset(), err: err} }
+
+// blame turns what is wrong with the bytes of segment i into an *UncleanableError; other errors pass.
+func (r *run) blame(i int, err error) error {
+	seg := r.in.Segments[i]
+	if c, ok := errors.AsType[*segment.CorruptError](err); ok {
+		return &UncleanableError{File: c.File, Position: c.Position, Offset: c.Offset, Reason: c.Reason, Err: err}
+	}
+	bad, ok := errors.AsType[*atError](err)
+	if !ok {
+		return err
+	}
+	u := &UncleanableError{File: seg.File(), Position: -1, Offset: bad.offset, Reason: bad.err.Error(), Err: bad.err}
+	if c, ok := errors.AsType[*record.CorruptError](err); ok {
+		u.Reason = c.Field + ": " + c.Reason
+	}
+	if p, err := seg.Find(bad.offset); err == nil && p.Base == bad.offset {
+		u.Position = p.Pos
+	}
+	return u
+}

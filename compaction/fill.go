@@ -1,0 +1,142 @@
+package compaction
+
+import (
+	"errors"
+	"iter"
+	"math"
+
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
+)
+
+// fill reads [FirstDirty, upTo) into the map. Afterwards the map's latest offset is the last one that it speaks for:
+// upTo - 1, also where that lies in a gap, unless the map is full. Then it is the end of a batch, or the last record that
+// found room: that may be inside a batch.
+//
+// What does not parse is an *UncleanableError, and the place of its segment among all.
+func (r *run) fill(upTo int64) (bad int, err error) {
+	dirty := r.in.Bounds.FirstDirty
+	first := max(r.floor(dirty), 0)
+	r.keys.latest = dirty - 1
+	t := newTracker(func(segment.AbortedTxn) {})
+	for i := first; i < len(r.in.Segments) && r.base(i) < upTo; i++ {
+		r.t.p.Offset = r.base(i)
+		end := min(r.endOf(i), upTo)
+		from := r.base(i)
+		find := r.fate.beginning
+		if i == first {
+			from, find = dirty, r.fate.of
+		}
+		txns, err := find(i, from, end)
+		if err != nil {
+			return i, err
+		}
+		t.add(txns)
+		if err := r.fillFrom(i, from, t); err != nil {
+			return i, r.blame(i, err)
+		}
+		if r.out.MapFull {
+			return 0, nil
+		}
+		r.keys.latest = end - 1
+	}
+	return 0, nil
+}
+
+// fillFrom takes one segment from an offset on.
+func (r *run) fillFrom(i int, from int64, t *tracker) error {
+	for b, err := range r.batchesFrom(i, from) {
+		if errors.Is(err, segment.ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			err = r.t.read(b.Size())
+		}
+		if err != nil {
+			return err
+		}
+		count(&r.out.Mapped, b)
+		discardable, err := t.take(b, r.d)
+		if err != nil {
+			return at(b, err)
+		}
+		if !b.Control() && !discardable {
+			full, err := r.fillBatch(b)
+			if err != nil {
+				return at(b, err)
+			}
+			if full {
+				r.out.MapFull = true
+				return nil
+			}
+		}
+		r.keys.latest = max(r.keys.latest, b.LastOffset())
+	}
+	return nil
+}
+
+// batchesFrom are the batches of segment i that end at or above an offset, or all from the first where the index cannot lead
+// there.
+func (r *run) batchesFrom(i int, from int64) iter.Seq2[record.Batch, error] {
+	seg := r.in.Segments[i]
+	if from <= seg.Base() {
+		return seg.Batches(0)
+	}
+	return func(yield func(record.Batch, error) bool) {
+		overflows := false
+		for b, err := range seg.BatchesFrom(from) {
+			if overflows = errors.Is(err, segment.ErrOverflow); overflows {
+				break
+			}
+			if !yield(b, err) || err != nil {
+				return
+			}
+			from = b.NextOffset()
+		}
+		if !overflows {
+			return
+		}
+		for b, err := range seg.Batches(0) {
+			if err == nil && b.LastOffset() < from {
+				continue
+			}
+			if !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
+// fillBatch puts the records of one batch into the map as long as there is room.
+func (r *run) fillBatch(b record.Batch) (full bool, err error) {
+	dirty := r.in.Bounds.FirstDirty
+	if b.Magic() < 2 {
+		for rec, err := range b.Records(r.d) {
+			if err != nil {
+				return false, err
+			}
+			r.out.Mapped.Records++
+			if rec.Key != nil && rec.Offset >= dirty && !r.keys.put(rec.Key, rec.Offset) {
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+	s, err := b.Steps(r.d, math.MinInt64)
+	if err != nil {
+		return false, err
+	}
+	for s.Next() {
+		r.out.Mapped.Records++
+		if s.Record.Key != nil && s.Record.Offset >= dirty && !r.keys.put(s.Record.Key, s.Record.Offset) {
+			return true, nil
+		}
+	}
+	return false, s.Err()
+}
+
+// count adds a batch, without its records.
+func count(c *Count, b record.Batch) {
+	c.Batches++
+	c.Bytes += int64(b.Size())
+}

@@ -1,0 +1,209 @@
+package compaction
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/partlog/partlog/segment"
+)
+
+// Settled says what Settle found. Names are paths below the file system's root.
+type Settled struct {
+	RolledBack    []string // .cleaned and .swap files of a swap that was not complete: removed
+	RolledForward []string // live files that were still called .swap: what they cover was removed
+}
+
+// Settle finishes or undoes a Swap that a crash interrupted, when a log is opened and before its segments are listed:
+//
+//	.cleaned   the new files were not complete: they go, and with them every .swap at or above the lowest of them
+//	.swap      all new files were complete: what they cover goes, logs, indexes and snapshots alike, and they take its place
+//
+// Every state it can itself be interrupted in settles to the same result. Files with other suffixes are looked at only
+// where something covers them. Of o only FS and what reading needs is used.
+//
+// An error that is not an I/O error is a .log.swap that cannot be read, a *segment.CorruptError; nothing was changed then.
+func Settle(dir string, o segment.Options) (Settled, error) {
+	s := settler{dir: dir, o: o}
+	entries, err := o.FS.ReadDir(dirName(dir))
+	if err != nil {
+		return s.out, err
+	}
+	lowest := int64(math.MaxInt64)
+	var swaps, fresh []string
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case e.IsDir():
+		case strings.HasSuffix(name, cleaned):
+			fresh = append(fresh, name)
+			lowest = min(lowest, fileOffset(name))
+		case strings.HasSuffix(name, swapping):
+			swaps = append(swaps, name)
+		}
+	}
+	if len(swaps) == 0 && len(fresh) == 0 {
+		return s.out, nil
+	}
+	slices.SortStableFunc(swaps, func(a, b string) int { return cmp.Compare(fileOffset(a), fileOffset(b)) })
+	n, _ := slices.BinarySearchFunc(swaps, lowest, func(name string, at int64) int { return cmp.Compare(fileOffset(name), at) })
+	lo, hi, err := s.covered(swaps[:n])
+	if err != nil {
+		return s.out, err
+	}
+	if err := s.back(swaps[n:], fresh); err != nil {
+		return s.out, err
+	}
+	return s.out, s.forward(swaps[:n], lo, hi)
+}
+
+type settler struct {
+	dir string
+	o   segment.Options
+	out Settled
+}
+
+func (s *settler) path(name string) string {
+	if s.dir == "" || s.dir == "." {
+		return name
+	}
+	return s.dir + "/" + name
+}
+
+func (s *settler) sync() error { return s.o.FS.SyncDir(dirName(s.dir)) }
+
+// back undoes an incomplete set: the .swap files go for good before the .cleaned ones that prove them incomplete.
+func (s *settler) back(swaps, fresh []string) error {
+	for _, names := range [][]string{swaps, fresh} {
+		for _, name := range names {
+			if err := removeIfThere(s.o.FS, s.path(name)); err != nil {
+				return err
+			}
+			s.out.RolledBack = append(s.out.RolledBack, s.path(name))
+		}
+		if len(names) == 0 {
+			continue
+		}
+		if err := s.sync(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// covered is the range of offsets [lo, hi) that complete .log.swap files hold.
+func (s *settler) covered(swaps []string) (lo, hi int64, err error) {
+	lo = math.MaxInt64
+	o := s.o
+	o.Suffix = swapping
+	o.ReadOnly, o.Whole = true, true // looking must not make index files
+	for _, name := range swaps {
+		if !isLog(name) {
+			continue
+		}
+		seg, err := segment.Open(s.dir, fileOffset(name), o)
+		if err != nil {
+			return 0, 0, err
+		}
+		end, err := seg.NextOffset()
+		if err = errors.Join(err, seg.Abandon()); err != nil {
+			return 0, 0, fmt.Errorf("complete the swap of %s: %w", s.path(name), err)
+		}
+		lo, hi = min(lo, seg.Base()), max(hi, end)
+	}
+	return lo, hi, nil
+}
+
+// forward finishes complete sets, from the lowest offset up, each segment for good before the next: what is still .swap
+// then lies above all that is live, and finishing once more takes nothing away that was finished before.
+func (s *settler) forward(swaps []string, lo, hi int64) error {
+	if len(swaps) == 0 {
+		return nil
+	}
+	if err := s.removeCovered(swaps, lo, hi); err != nil {
+		return err
+	}
+	if err := s.sync(); err != nil {
+		return err
+	}
+	for len(swaps) > 0 {
+		base, n := fileOffset(swaps[0]), 1
+		for n < len(swaps) && fileOffset(swaps[n]) == base {
+			n++
+		}
+		if err := s.land(swaps[:n]); err != nil {
+			return err
+		}
+		swaps = swaps[n:]
+	}
+	return nil
+}
+
+// land drops the suffix of one segment's files, the log's first and for good: see swap.land.
+func (s *settler) land(names []string) error {
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch {
+		case isLog(a) == isLog(b):
+			return 0
+		case isLog(a):
+			return -1
+		}
+		return 1
+	})
+	for _, name := range names {
+		live := strings.TrimSuffix(name, swapping)
+		if err := s.o.FS.Rename(s.path(name), s.path(live)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		s.out.RolledForward = append(s.out.RolledForward, s.path(live))
+		if isLog(name) {
+			if err := s.sync(); err != nil {
+				return err
+			}
+		}
+	}
+	return s.sync()
+}
+
+// removeCovered removes every file without .swap whose offset lies in [lo, hi), or whose name is about to be taken: a new
+// segment without a batch covers nothing else.
+func (s *settler) removeCovered(swaps []string, lo, hi int64) error {
+	entries, err := s.o.FS.ReadDir(dirName(s.dir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() || strings.HasSuffix(name, swapping) || !strings.Contains(name, ".") {
+			continue
+		}
+		offset := fileOffset(name)
+		taken := slices.ContainsFunc(swaps, func(swap string) bool { return isLog(swap) && fileOffset(swap) == offset })
+		if taken || offset >= lo && offset < hi {
+			if err := removeIfThere(s.o.FS, s.path(name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isLog says whether a name under any suffix is that of a .log.
+func isLog(name string) bool {
+	_, after, _ := strings.Cut(name[strings.LastIndexByte(name, '/')+1:], ".")
+	return strings.HasPrefix(after, "log.") || after == "log"
+}
+
+// fileOffset is the number before the first dot of a file name; files without one sort behind all offsets.
+func fileOffset(name string) int64 {
+	digits, _, _ := strings.Cut(name, ".")
+	offset, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || offset < 0 {
+		return math.MaxInt64
+	}
+	return offset
+}
