@@ -40,7 +40,7 @@ func (p *pair) compare() {
 	t := p.t
 	t.Helper()
 	var err error
-	p.seen, err = p.theirs.State()
+	p.seen, err = p.theirs.BriefState()
 	require.NoError(t, err)
 	o := p.ours.Offsets()
 	// Where the start lies inside the first batch of a transaction, Kafka's last stable offset may be that batch's first.
@@ -67,6 +67,9 @@ func (p *pair) compare() {
 			LastTimestamp: f.LastTimestamp, CoordinatorEpoch: f.CoordinatorEpoch, TxnFirstOffset: f.TxnStart, CachedBatches: f.Batches})
 	}
 	require.Equal(t, p.seen.Producers, known, "producers")
+	for _, f := range known {
+		p.newest[f.ProducerID] = max(p.newest[f.ProducerID], f.Epoch)
+	}
 	aborted := []golden.AbortedTransaction{}
 	all, err := p.ours.AbortedTxns()
 	require.NoError(t, err)
@@ -148,15 +151,17 @@ func endsAborted(t *testing.T, marker record.Batch) bool {
 	return false
 }
 
-// bases are where batches begin; a gap belongs to the batch behind it.
+// bases are where batches begin; a gap belongs to the batch behind it. Where the start was moved, the first batch behind it is
+// none: there may be a gap that reaches below the start, and a log of ours that is cut there ends with the batch before.
 func (p *pair) bases() (all []int64) {
 	next := p.seen.LogStartOffset
+	known := !p.deletes
 	for b, err := range p.ours.Batches(context.Background(), p.seen.LogStartOffset, log.WithIsolation(log.LogEnd)) {
 		require.NoError(p.t, err)
-		if b.BaseOffset() >= p.seen.LogStartOffset {
+		if known && b.BaseOffset() >= p.seen.LogStartOffset {
 			all = append(all, next)
 		}
-		next = b.NextOffset()
+		next, known = b.NextOffset(), true
 	}
 	return all
 }

@@ -24,21 +24,18 @@ import (
 )
 
 // TestProducersAreJudgedTheSame drives the same random appends of idempotent and transactional producers, markers, rolls,
-// truncations, resets, moves of the start and stops into Kafka's UnifiedLog and into ours, each on a folder of its own, which
-// they exchange now and then. After each step both must have accepted or refused, and know the same of producers.
+// truncations, resets, moves of the start, stops, transaction verifications and jumps of the clock, at which producers expire,
+// into Kafka's UnifiedLog and into ours, each on a folder of its own, which they exchange now and then. After each step both
+// must have accepted, or refused for the same reason, and know the same of producers.
 func TestProducersAreJudgedTheSame(t *testing.T) {
 	_, d := kafka(t)
 	for i, name := range []string{"killed", "records deleted", "both"} {
 		t.Run(name, func(t *testing.T) {
 			seed := uint64(rounds(t, "PARTLOG_INTEROP_SEED", 5))
 			p := &pair{t: t, d: d, r: rand.New(rand.NewPCG(seed, uint64(i))), now: 1_750_000_000_000, roots: [2]string{t.TempDir(), t.TempDir()},
-				kills: i != 1, deletes: i != 0, answers: map[string]int{}}
-			steps := 150
-			if n := rounds(t, "PARTLOG_INTEROP_ROUNDS", 0); n > 0 {
-				steps = 20 * n
-			}
-			p.play(steps)
-			t.Logf("seed %d, %d steps, the log ends at %d; answers %v", seed, steps, p.seen.LogEndOffset, p.answers)
+				kills: i != 1, deletes: i != 0, answers: map[string]int{}, newest: map[int64]int16{}}
+			p.play(rounds(t, "PARTLOG_INTEROP_STEPS", 150))
+			t.Logf("seed %d, the log ends at %d; answers %v", seed, p.seen.LogEndOffset, p.answers)
 		})
 	}
 }
@@ -81,7 +78,10 @@ type pair struct {
 	// kill meets both in the log and does not open it (InvalidTxnStateException).
 	kills, deletes bool
 
-	loose   bool // an unclean start: ours may remember more batches
+	verify  bool // transactions need a guard, since the last open
+	guards  []guards
+	newest  map[int64]int16 // epoch of each producer since the log was emptied: see renewed
+	loose   bool            // an unclean start: ours may remember more batches
 	epoch   int32
 	at      int
 	story   []string
@@ -93,6 +93,16 @@ type sent struct {
 	p record.Producer
 	n int
 }
+
+// guards are what both gave out for one verification.
+type guards struct {
+	id     int64
+	ours   log.TxnGuard
+	theirs int
+}
+
+// expiry is producer.id.expiration.ms: after hours of the test's clock, which is days of its steps.
+const expiry = 3 * 60 * 60 * 1000
 
 func (p *pair) note(format string, a ...any) {
 	p.story = append(p.story, fmt.Sprintf("%4d ", p.at)+fmt.Sprintf(format, a...))
@@ -106,17 +116,32 @@ func (p *pair) open() {
 	t := p.t
 	c, err := log.ParseConfig(pairConfig())
 	require.NoError(t, err)
-	c.Durability = log.Buffered
+	c.Durability, c.ProducerExpiry = log.Buffered, expiry*time.Millisecond
+	p.verify, p.guards = p.r.IntN(2) == 0, nil
 	p.dir, err = log.OpenDir(p.roots[0], log.DirConfig{Now: func() time.Time { return time.UnixMilli(p.now) }})
 	require.NoError(t, err)
 	p.ours, err = p.dir.Open(context.Background(), log.TopicPartition{Topic: "pair"}, c)
 	require.NoError(t, err)
-	p.theirs, err = p.d.Open(OpenOptions{Root: p.roots[1], Topic: "pair", Config: pairConfig(), NowMs: p.now})
+	p.theirs, err = p.d.Open(OpenOptions{Root: p.roots[1], Topic: "pair", Config: pairConfig(), NowMs: p.now, ProducerExpirationMs: expiry, Verify: p.verify})
 	require.NoError(t, err)
 	p.epoch++
 	require.NoError(t, p.ours.AssignEpoch(p.epoch))
 	require.NoError(t, p.theirs.AssignEpoch(p.epoch, p.theirs.Opened.LogEndOffset))
+	p.expire(lookEvery)
 	p.compare()
+}
+
+// lookEvery is producer.id.expiration.check.interval.ms.
+const lookEvery = 10 * 60 * 1000
+
+// expire moves the clock by at least lookEvery, and both look for what expired. Ours does so with the next append or
+// verification, and besides whenever it has read batches again, where Kafka waits for its timer: so this comes after each such
+// reading, too.
+func (p *pair) expire(later int64) {
+	p.now += later
+	require.NoError(p.t, p.theirs.SetClock(p.now))
+	require.NoError(p.t, p.theirs.ExpireProducers())
+	p.ours.VerifyTransaction(math.MaxInt64, 0, 0, false) // no test's producer
 }
 
 func (p *pair) abandon() {
@@ -169,6 +194,9 @@ func (p *pair) snapshots(i int) map[string][]producerstate.Entry {
 		entries, err := producerstate.Decode(name, b)
 		require.NoError(p.t, err)
 		slices.SortFunc(entries, func(a, b producerstate.Entry) int { return cmp.Compare(a.ProducerID, b.ProducerID) })
+		entries = slices.DeleteFunc(entries, func(e producerstate.Entry) bool { // they are not loaded; some Kafka writes, others ours
+			return e.TxnFirstOffset < 0 && e.Timestamp <= p.now-expiry
+		})
 		offset, ok := producerstate.Offset(filepath.Base(name))
 		require.True(p.t, ok)
 		if len(entries) > 0 && offset > p.seen.LogStartOffset { // others say no more than none: an open drops them
@@ -182,7 +210,12 @@ func (p *pair) step() {
 	p.now += p.r.Int64N(500)
 	require.NoError(p.t, p.theirs.SetClock(p.now))
 	ctx, start, end := context.Background(), p.seen.LogStartOffset, p.seen.LogEndOffset
-	switch what := p.r.IntN(100); {
+	switch what := p.r.IntN(108); {
+	case what >= 106:
+		p.expire(p.someTime())
+		p.note("the clock jumps to %d", p.now)
+	case what >= 100:
+		p.ask(p.someBatch())
 	case what < 50:
 		p.send(p.someBatch())
 	case what < 74:
@@ -197,7 +230,7 @@ func (p *pair) step() {
 		require.NoError(p.t, p.ours.Sync(ctx)) // as Kafka's driver does at a roll: the snapshot is written
 	case what < 88 && !(p.kills && p.deletes):
 		bases := p.bases()
-		if len(bases) == 0 {
+		if len(bases) == 0 || len(p.seen.Producers) == 0 { // Kafka reads nothing if it knows nobody: see README.md
 			return
 		}
 		to := bases[max(0, len(bases)-1-p.r.IntN(12))]
@@ -210,6 +243,9 @@ func (p *pair) step() {
 		require.Equal(p.t, to, got)
 		_, err = p.theirs.TruncateTo(to)
 		require.NoError(p.t, err)
+		if to < end {
+			p.expire(lookEvery)
+		}
 	case what < 91 && p.deletes:
 		to := start + p.r.Int64N(min(end-start, 10)+1)
 		if p.r.IntN(5) == 0 {
@@ -227,12 +263,68 @@ func (p *pair) step() {
 		p.note("reset to %d", to)
 		require.NoError(p.t, p.ours.ResetTo(ctx, to))
 		require.NoError(p.t, p.theirs.TruncateFullyAndStartAt(to))
+		clear(p.newest)
 	case what < 96:
 		p.note("stop at %d", end)
 		p.reopen()
 	default:
 		p.send(sent{record.Producer{ID: -1, Epoch: -1, BaseSequence: -1}, 1 + p.r.IntN(3)})
 	}
+}
+
+// someTime is how far the clock jumps: at times exactly so far that a producer expires, or a millisecond less.
+func (p *pair) someTime() int64 {
+	if all := p.seen.Producers; len(all) > 0 && p.r.IntN(2) == 0 {
+		if d := all[p.r.IntN(len(all))].LastTimestamp + expiry - p.now - p.r.Int64N(2); d >= lookEvery {
+			return d
+		}
+	}
+	return lookEvery + p.r.Int64N(expiry/3)
+}
+
+// ask begins the verification of a transaction that the batch would begin.
+func (p *pair) ask(s sent) guards {
+	if s.p.ID < 0 {
+		return guards{}
+	}
+	bumps := p.r.IntN(2) == 0
+	g := guards{id: s.p.ID, ours: p.ours.VerifyTransaction(s.p.ID, s.p.Epoch, s.p.BaseSequence, bumps)}
+	var err error
+	g.theirs, err = p.theirs.Verify(s.p.ID, s.p.Epoch, s.p.BaseSequence, bumps)
+	var stale *KafkaError
+	if errors.As(err, &stale) && stale.Class == "InvalidProducerEpochException" && s.p.Epoch < p.known(s.p.ID).Epoch {
+		err = nil // ours says so to the batch
+	}
+	require.NoError(p.t, err)
+	p.note("verify %+v, bumps %v: guard %d", s.p, bumps, g.theirs)
+	require.Equal(p.t, g.theirs == 0, g.ours == log.TxnGuard{}, "no guard is needed")
+	for _, before := range p.guards {
+		require.Equal(p.t, before.theirs == g.theirs, before.ours == g.ours, "the guard of an earlier question")
+	}
+	if g.theirs != 0 {
+		p.guards = append(p.guards, g)
+	}
+	p.answers["verification"]++
+	return g
+}
+
+// guard is what goes with a batch: mostly the right guard, at times none, or one of another time or producer.
+func (p *pair) guard(s sent) (g guards) {
+	if !p.verify || !s.p.Transactional {
+		return g
+	}
+	if p.r.IntN(8) > 0 {
+		if p.known(s.p.ID).TxnFirstOffset < 0 || p.r.IntN(4) == 0 {
+			g = p.ask(s)
+		}
+		if p.r.IntN(12) > 0 {
+			return g
+		}
+	}
+	if n := len(p.guards); n > 0 && p.r.IntN(3) > 0 {
+		return p.guards[max(0, n-1-p.r.IntN(6))]
+	}
+	return guards{}
 }
 
 // known is what Kafka knows of a producer.
@@ -243,6 +335,15 @@ func (p *pair) known(id int64) golden.ProducerFacts {
 		}
 	}
 	return golden.ProducerFacts{ProducerID: id, Epoch: -1, LastSequence: -1, CoordinatorEpoch: -1, TxnFirstOffset: -1}
+}
+
+// renewed raises an epoch to the newest that a producer had before it was forgotten. Where the log has batches that go back in
+// epoch, Kafka compares those before and after a segment that it replays, and remembers batches across.
+func (p *pair) renewed(id int64, epoch int16) int16 {
+	if p.known(id).Epoch < 0 {
+		return max(epoch, p.newest[id])
+	}
+	return epoch
 }
 
 func (p *pair) someBatch() sent {
@@ -298,16 +399,18 @@ func (p *pair) build(s sent) record.Batch {
 
 func (p *pair) send(s sent) {
 	if s.p.ID >= 0 {
+		s.p.Epoch = p.renewed(s.p.ID, s.p.Epoch)
 		p.sent = append(p.sent, s)
 	}
+	g := p.guard(s)
 	raw := p.build(s).Bytes()
-	theirs, kafka := p.theirs.AppendAsLeader(raw, p.epoch, "")
-	ours, err := p.ours.AppendBatches(context.Background(), raw, log.AppendOptions{})
+	theirs, kafka := p.theirs.AppendVerified(raw, p.epoch, g.theirs)
+	ours, err := p.ours.AppendBatches(context.Background(), raw, log.AppendOptions{Verify: p.verify, Guard: g.ours})
 	what := "batch"
 	if ours.Duplicate {
 		what = "repeated batch"
 	}
-	p.same(fmt.Sprintf("%s %+v × %d", what, s.p, s.n), what, ours, err, theirs, kafka)
+	p.same(fmt.Sprintf("%s %+v × %d, guard %d, verified %v", what, s.p, s.n, g.theirs, p.verify), what, ours, err, theirs, kafka)
 }
 
 // end ends a transaction, or tries to.
@@ -335,6 +438,7 @@ func (p *pair) end() {
 	case 1:
 		coordinator++
 	}
+	m.Epoch = p.renewed(m.ID, m.Epoch)
 	commit := r.IntN(2) == 0
 	raw := record.Marker(commit, m, coordinator, time.UnixMilli(p.now)).Bytes()
 	theirs, kafka := p.theirs.AppendMarker(raw, p.epoch, version)
@@ -345,7 +449,7 @@ func (p *pair) end() {
 // follow appends a few batches as a follower, which judges neither sequences nor epochs. At most the last one is a marker:
 // of more than one, each side writes another last stable offset into the index of aborted transactions. No batch inside of a
 // transaction is without it, which no leader lets pass: Kafka's follower stops there, ours goes on. Nor does a producer's
-// epoch go back: Kafka compares those before and after a set, or a segment that it replays, and remembers batches across.
+// epoch go back, see renewed: a set is like a segment.
 func (p *pair) follow() {
 	var raw []byte
 	var what []string
@@ -361,7 +465,7 @@ func (p *pair) follow() {
 		s := p.someBatch()
 		before := last[s.p.ID]
 		s.p.Transactional = s.p.Transactional || before.Transactional || p.known(s.p.ID).TxnFirstOffset >= 0
-		s.p.Epoch = max(s.p.Epoch, before.Epoch, p.known(s.p.ID).Epoch)
+		s.p.Epoch = max(p.renewed(s.p.ID, s.p.Epoch), before.Epoch, p.known(s.p.ID).Epoch)
 		last[s.p.ID] = s.p
 		add(p.build(s))
 		what = append(what, fmt.Sprintf("%+v × %d", s.p, s.n))
@@ -371,7 +475,8 @@ func (p *pair) follow() {
 	}
 	if p.r.IntN(2) == 0 {
 		f := p.known(1 + p.r.Int64N(6))
-		add(record.Marker(p.r.IntN(2) == 0, record.Producer{ID: f.ProducerID, Epoch: max(0, f.Epoch+int16(p.r.IntN(2)), last[f.ProducerID].Epoch)},
+		epoch := max(0, p.renewed(f.ProducerID, f.Epoch+int16(p.r.IntN(2))), last[f.ProducerID].Epoch)
+		add(record.Marker(p.r.IntN(2) == 0, record.Producer{ID: f.ProducerID, Epoch: epoch},
 			max(0, f.CoordinatorEpoch+int32(p.r.IntN(3))-1), time.UnixMilli(p.now)))
 		what = append(what, fmt.Sprintf("marker of %d", f.ProducerID))
 	}

@@ -20,6 +20,9 @@ type OpenOptions struct {
 	Config    map[string]string `json:"config,omitempty"`
 	NowMs     int64             `json:"nowMs"` // the clock stands there; < 0: the system clock
 	TopicID   string            `json:"topicId,omitempty"`
+
+	ProducerExpirationMs int64 `json:"producerExpirationMs,omitempty"` // producer.id.expiration.ms; 0: a day
+	Verify               bool  `json:"verify,omitempty"`               // transaction.partition.verification.enable
 }
 
 // State is what Kafka says about an open log.
@@ -93,6 +96,12 @@ func (l *UnifiedLog) State() (s State, err error) {
 	return s, err
 }
 
+// BriefState is State without segments and indexes.
+func (l *UnifiedLog) BriefState() (s State, err error) {
+	_, err = l.call("state", args{"brief": true}, &s)
+	return s, err
+}
+
 // Close does what a broker's clean stop does: flush, close, checkpoints, clean marker, lock file removed.
 func (l *UnifiedLog) Close() error {
 	_, err := l.call("close", nil, nil)
@@ -112,6 +121,26 @@ func (l *UnifiedLog) AppendAsLeader(raw []byte, epoch int32, origin string) (r A
 	}
 	_, err = l.call("appendAsLeader", args{"raw": raw, "epoch": epoch, "origin": origin}, &r)
 	return r, err
+}
+
+// Verify says that the producer's coordinator is going to be asked about a transaction, and returns the number of the guard: the
+// same guard has the same number, 0 is the one that verifies nothing.
+func (l *UnifiedLog) Verify(producerID int64, epoch int16, sequence int32, bumps bool) (guard int, err error) {
+	var r struct{ Guard int }
+	_, err = l.call("verify", args{"producerId": producerID, "producerEpoch": epoch, "sequence": sequence, "bumps": bumps}, &r)
+	return r.Guard, err
+}
+
+// AppendVerified is AppendAsLeader of a client with the guard of that number.
+func (l *UnifiedLog) AppendVerified(raw []byte, epoch int32, guard int) (r Appended, err error) {
+	_, err = l.call("appendAsLeader", args{"raw": raw, "epoch": epoch, "guard": guard}, &r)
+	return r, err
+}
+
+// ExpireProducers does what Kafka does every ten minutes.
+func (l *UnifiedLog) ExpireProducers() error {
+	_, err := l.call("expireProducers", nil, nil)
+	return err
 }
 
 // AppendMarker appends the end of a transaction as a coordinator of that transaction version asks for it.

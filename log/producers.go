@@ -109,9 +109,7 @@ func (l *Log) judge(p *prepared, o *AppendOptions) (*producerstate.Pending, erro
 			return nil, fmt.Errorf("%w: producer %d has no transaction open since offset %d", ErrTxnState, t.ProducerID, t.FirstOffset)
 		}
 	}
-	if s.Len() > 0 {
-		s.ExpireDue(p.now.UnixMilli())
-	}
+	s.ExpireDue(p.now.UnixMilli())
 	if !p.producers {
 		return nil, nil
 	}
@@ -406,12 +404,16 @@ func (l *Log) beginProducers(ctx context.Context, segs segments, from int, at st
 	return err
 }
 
-// recoveredTo notes the state at the end of a segment that was recovered.
-func (p *producers) recoveredTo(end int64) error {
+// recoveredTo notes the state at the end of a segment that was recovered. Who expired is forgotten there, as by Kafka, which
+// takes each segment's state from the snapshot behind the one before: a later batch then finds a new producer, as it did
+// when it was appended if the producer had expired by that time.
+func (l *Log) recoveredTo(end int64) error {
+	p := l.producers
 	p.state.SetEnd(end)
 	if err := p.remember(end, end); err != nil {
 		return err
 	}
+	p.state.Expire(l.now().UnixMilli())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for n := len(p.due); n > 4 && p.dueBytes > mostDue; n-- {

@@ -121,7 +121,7 @@ func (l *Log) recoverFrom(ctx context.Context, segs segments, from int, at store
 		if s.CutBytes == 0 && len(later) > 0 {
 			end = max(end, later[0].Base())
 		}
-		if err := l.producers.recoveredTo(end); err != nil {
+		if err := l.recoveredTo(end); err != nil {
 			return segs, err
 		}
 		if s.CutBytes == 0 {

@@ -183,8 +183,16 @@ func (p *Pending) control(b record.Batch, o Options) error {
 		p.complete(u, b.LastOffset(), marker.Type == record.Commit)
 	}
 	u.setEpoch(epoch)
-	u.coordinator, u.timestamp, u.transactional = marker.CoordinatorEpoch, timestamp, true
+	u.coordinator, u.timestamp = marker.CoordinatorEpoch, timestamp
+	u.transactional = u.transactional || !p.endsEarlier(id, epoch)
 	return nil
+}
+
+// endsEarlier says that a marker ends the transaction before the one that is being verified: under transaction version 2 it
+// has the epoch that the next transaction begins with.
+func (p *Pending) endsEarlier(id int64, epoch int16) bool {
+	v := p.state.verifying[id]
+	return v != nil && v.bumps && v.epoch == epoch
 }
 
 // markerEpoch says whether a marker's epoch is allowed, and the smallest that is. Under transaction version 2 it must be

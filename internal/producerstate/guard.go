@@ -20,11 +20,13 @@ type verification struct {
 // BeginVerification says that a producer wants to begin a transaction with a batch of this epoch and sequence, and that
 // its coordinator is going to be asked. The Guard goes into Options when the coordinator has said yes; it is void once a
 // transactional batch of the producer was appended, or after the producer expiry time. Repeated calls return the same
-// Guard. The zero Guard comes back if the transaction is open already, and nothing needs to be verified.
+// Guard. The zero Guard comes back if the transaction is open already, and nothing needs to be verified; and for an epoch
+// below the producer's last, whose batches are refused whatever the coordinator says: nothing is remembered of it.
 //
-// bumps says that the producer uses transaction version 2; now is Unix milliseconds.
+// bumps says that the producer uses transaction version 2: the first call that gives out a guard decides. now is Unix
+// milliseconds.
 func (s *State) BeginVerification(id int64, epoch int16, sequence int32, bumps bool, now int64) Guard {
-	if p := s.producers[id]; p != nil && p.txnFirst >= 0 && p.epoch == epoch {
+	if p := s.producers[id]; p != nil && (epoch < p.epoch || p.txnFirst >= 0 && p.epoch == epoch) {
 		return Guard{}
 	}
 	v := s.verifying[id]
@@ -38,7 +40,7 @@ func (s *State) BeginVerification(id int64, epoch int16, sequence int32, bumps b
 	}
 	switch {
 	case epoch > v.epoch:
-		v.epoch, v.sequence, v.bumps = epoch, sequence, bumps
+		v.epoch, v.sequence = epoch, sequence
 	case epoch == v.epoch:
 		v.sequence = min(v.sequence, sequence)
 	}

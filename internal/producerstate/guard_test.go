@@ -114,3 +114,35 @@ func TestUnderVersionTwoAnUnknownProducerBeginsAtZero(t *testing.T) {
 		}
 	}
 }
+
+func TestAQuestionWithAStaleEpochLeavesNothingBehind(t *testing.T) {
+	l := newLog(t)
+	l.client(spec{id: pid, epoch: 2, seq: 0, at: 0})
+	require.Zero(t, l.BeginVerification(pid, 1, 0, false, 1000))
+	require.Empty(t, l.verifying, "or a batch of the newer epoch would have to begin with the stale one's sequence")
+	l.client(spec{id: pid, epoch: 2, seq: 1, at: 1})
+}
+
+func TestUnderVersionTwoTheMarkerOfTheTransactionBeforeKeepsTheGuard(t *testing.T) {
+	for _, row := range []struct {
+		epoch int16
+		bumps bool
+		kept  bool
+	}{{1, true, true}, {0, true, false}, {2, true, false}, {1, false, false}} {
+		l := newLog(t)
+		l.client(spec{id: pid, epoch: 0, seq: 0, at: 0, txn: true})
+		g := l.BeginVerification(pid, 1, 0, row.bumps, 1000)
+		l.marker(end{id: pid, epoch: row.epoch, at: 1})
+		require.Equal(t, row.kept, len(l.verifying) == 1, "%+v", row)
+		_, err := l.try(Options{Verify: true, Guard: g}, spec{id: pid, epoch: 2, seq: 0, at: 2, txn: true}.bytes(t))
+		require.Equal(t, row.kept, err == nil, "%+v", row)
+	}
+}
+
+func TestTheFirstQuestionDecidesOnTheTransactionVersion(t *testing.T) {
+	l := newLog(t)
+	l.BeginVerification(pid, 0, 0, false, 1000)
+	g := l.BeginVerification(pid, 1, 4, true, 1000)
+	_, err := l.try(Options{Verify: true, Guard: g}, spec{id: pid, epoch: 1, seq: 4, at: 0, txn: true}.bytes(t))
+	require.NoError(t, err)
+}

@@ -53,7 +53,7 @@ type update struct {
 	known         *producer // as it was before; nil if not known
 	cleared       bool      // the epoch changed, batches from before do not count any more
 	ended         bool      // the transaction that was open before is over
-	transactional bool
+	transactional bool      // what was verified is over
 }
 
 // Duplicate says whether the append repeats an earlier one, which happens to clients only. Nothing must be written then.

@@ -34,7 +34,9 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 import java.io.File;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
@@ -60,19 +62,25 @@ final class Logs {
         boolean clean;
         long checkpointedHighWatermark;
         LogDirFailureChannel failures;
+        final List<VerificationGuard> guards = new ArrayList<>();
     }
 
     private Logs() { }
 
     static void register(Map<String, Driver.Command> c) {
         c.put("open", Logs::open);
-        c.put("state", a -> state(get(a)));
+        c.put("state", a -> state(get(a), a.path("brief").asBoolean()));
         c.put("close", Logs::close);
         c.put("abandon", Logs::abandon);
         c.put("clock", a -> {
             get(a).clock.set(a.path("nowMs").asLong(-1));
             return null;
         });
+        c.put("expireProducers", a -> {
+            get(a).log.removeExpiredProducers(get(a).clock.milliseconds());
+            return null;
+        });
+        c.put("verify", Logs::verify);
         c.put("appendAsLeader", Logs::appendAsLeader);
         c.put("appendAsFollower", Logs::appendAsFollower);
         c.put("records", Logs::records);
@@ -140,7 +148,7 @@ final class Logs {
             o.log = UnifiedLog.create(new File(o.root, UnifiedLog.logDirName(o.tp)),
                 LogConfig.fromProps(Map.of(), Wire.properties(a.path("config"))),
                 logStart, recoveryPoint, new Inline(), new BrokerTopicStats(false), o.clock,
-                15 * 60 * 1000, new ProducerStateManagerConfig(24 * 3600 * 1000, false), 600_000,
+                15 * 60 * 1000, new ProducerStateManagerConfig(a.path("producerExpirationMs").asInt(24 * 3600 * 1000), a.path("verify").asBoolean()), 600_000,
                 o.failures, o.clean, id);
             raiseHighWatermark(o);
         } catch (Throwable t) {
@@ -148,7 +156,7 @@ final class Logs {
             throw t;
         }
         open.put(++last, o);
-        ObjectNode s = state(o);
+        ObjectNode s = state(o, false);
         s.put("log", last);
         return s;
     }
@@ -194,11 +202,29 @@ final class Logs {
         return null;
     }
 
+    /** Numbers the guard, from 1 on: the same guard has the same number, 0 is the one that verifies nothing. */
+    private static Object verify(JsonNode a) {
+        Open o = get(a);
+        VerificationGuard guard = o.log.maybeStartTransactionVerification(a.get("producerId").asLong(), a.get("sequence").asInt(),
+            (short) a.get("producerEpoch").asInt(), a.path("bumps").asBoolean());
+        int number = 0;
+        if (guard != VerificationGuard.SENTINEL) {
+            if (!o.guards.contains(guard)) o.guards.add(guard);
+            number = o.guards.indexOf(guard) + 1;
+        }
+        return Driver.JSON.createObjectNode().put("guard", number);
+    }
+
+    private static VerificationGuard guard(Open o, JsonNode a) {
+        int number = a.path("guard").asInt();
+        return number == 0 ? VerificationGuard.SENTINEL : o.guards.get(number - 1);
+    }
+
     private static Object appendAsLeader(JsonNode a) throws Exception {
         Open o = get(a);
         AppendOrigin origin = AppendOrigin.valueOf(a.path("origin").asText("CLIENT"));
         LogAppendInfo info = o.log.appendAsLeader(MemoryRecords.readableRecords(ByteBuffer.wrap(a.get("raw").binaryValue())),
-            a.path("epoch").asInt(), origin, RequestLocal.noCaching(), VerificationGuard.SENTINEL, (short) a.path("transactionVersion").asInt(0));
+            a.path("epoch").asInt(), origin, RequestLocal.noCaching(), guard(o, a), (short) a.path("transactionVersion").asInt(0));
         raiseHighWatermark(o);
         return appended(info);
     }
@@ -275,8 +301,8 @@ final class Logs {
             .put("leaderEpoch", t.leaderEpoch.orElse(-1))).orElse(null);
     }
 
-    /** The fields of asOpenedByKafka in about.json, and the entries of every index. */
-    private static ObjectNode state(Open o) throws Exception {
+    /** The fields of asOpenedByKafka in about.json, and the entries of every index; brief is without segments and indexes. */
+    private static ObjectNode state(Open o, boolean brief) throws Exception {
         UnifiedLog log = o.log;
         ObjectNode s = Driver.JSON.createObjectNode();
         s.put("openedClean", o.clean);
@@ -293,6 +319,11 @@ final class Logs {
         ArrayNode indexes = s.putArray("indexes");
         ArrayNode aborted = s.putArray("abortedTransactions");
         for (LogSegment segment : log.logSegments()) {
+            for (AbortedTxn t : segment.txnIndex().allAbortedTxns()) {
+                aborted.addObject().put("producerId", t.producerId()).put("firstOffset", t.firstOffset())
+                    .put("lastOffset", t.lastOffset()).put("lastStableOffset", t.lastStableOffset());
+            }
+            if (brief) continue;
             ObjectNode n = segments.addObject();
             n.put("baseOffset", segment.baseOffset());
             n.put("size", segment.size());
@@ -310,10 +341,6 @@ final class Logs {
             for (int i = 0; i < segment.timeIndex().entries(); i++) {
                 TimestampOffset e = segment.timeIndex().entry(i);
                 entries.addObject().put("timestamp", e.timestamp()).put("offset", e.offset());
-            }
-            for (AbortedTxn t : segment.txnIndex().allAbortedTxns()) {
-                aborted.addObject().put("producerId", t.producerId()).put("firstOffset", t.firstOffset())
-                    .put("lastOffset", t.lastOffset()).put("lastStableOffset", t.lastStableOffset());
             }
         }
         ArrayNode producers = s.putArray("producers");
