@@ -1,6 +1,7 @@
 package compaction
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/partlog/partlog/record"
@@ -77,8 +78,7 @@ func (f *filter) batch(b record.Batch, discardable bool) (out []byte, verbatim b
 		return f.legacyBatch(b)
 	case drop:
 		f.dropped(b)
-		out, err = f.header(b)
-		return out, false, err
+		return f.header(b)
 	}
 	kept, tombstone, err := f.judge(b)
 	if err != nil {
@@ -88,8 +88,7 @@ func (f *filter) batch(b record.Batch, discardable bool) (out []byte, verbatim b
 	stamp := f.horizon >= 0 && !stamped && (tombstone || discardable && b.Control())
 	switch {
 	case kept == 0 && c == keepHeader:
-		out, err = f.header(b)
-		return out, false, err
+		return f.header(b)
 	case kept == 0:
 		return nil, false, nil
 	case kept == b.Count() && !stamp:
@@ -101,9 +100,9 @@ func (f *filter) batch(b record.Batch, discardable bool) (out []byte, verbatim b
 	return out, false, err
 }
 
-func (f *filter) wrote(bytes, records int) {
+func (f *filter) wrote(size, records int) {
 	f.counts.written.Batches++
-	f.counts.written.Bytes += int64(bytes)
+	f.counts.written.Bytes += int64(size)
 	f.counts.written.Records += int64(records)
 }
 
@@ -210,15 +209,15 @@ func (f *filter) rebuild(b record.Batch, stamp bool) ([]byte, error) {
 	return f.finish()
 }
 
-// header makes the 61 bytes that stand for an emptied batch.
-func (f *filter) header(b record.Batch) ([]byte, error) {
+// header makes the 61 bytes that stand for an emptied batch; b may be that already.
+func (f *filter) header(b record.Batch) (out []byte, verbatim bool, err error) {
 	f.counts.emptyBatches++
 	if err := f.b.Rebuild(b, record.NoTimestamp); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	out, err := f.finish()
+	out, err = f.finish()
 	f.wrote(len(out), 0)
-	return out, err
+	return out, bytes.Equal(out, b.Bytes()), err
 }
 
 func (f *filter) finish() ([]byte, error) {

@@ -57,9 +57,8 @@ func newKeyMap(c Config) *keyMap {
 	}
 	m.shift = 60
 	m.tables = make([]table, manyTables)
-	share := slots / manyTables
-	for i := range m.tables { // the hash does not spread keys quite evenly
-		m.tables[i].most = share + 4*int(math.Sqrt(float64(share)))
+	for i := range m.tables { // keys do not spread quite evenly; what the load factor leaves free is far more than that
+		m.tables[i].most = slots / manyTables
 	}
 	return m
 }
