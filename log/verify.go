@@ -8,8 +8,10 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/internal/producerstate"
 	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
 )
@@ -35,6 +37,11 @@ type VerifyOptions struct {
 	Partitions []TopicPartition
 	// IndexInterval is index.interval.bytes where it is known, to judge whether an index lacks entries; 0: 4096.
 	IndexInterval int64
+	// ProducerExpiry is producer.id.expiration.ms where it is known: producers that were forgotten since their last record are
+	// missed by nobody. 0: a day; Forever: none is ever forgotten.
+	ProducerExpiry time.Duration
+	// Now is the present, which decides the same; nil: time.Now.
+	Now func() time.Time
 	// Progress is called now and then from the calling goroutine.
 	Progress func(VerifyProgress)
 }
@@ -47,13 +54,16 @@ type VerifyProgress struct {
 
 // Verify reads every byte of the partitions of a log root that means anything and reports what is not as it should be:
 // every batch with its CRC, header and records, the order of offsets, epochs and segments, every entry of every index
-// against the log, snapshots, the epoch file, the root's checkpoints and marker, leftovers and foreign names. It writes
-// nothing, takes no lock, and never panics whatever the files hold. Damage is a Finding, also several for one file; an
-// error is what could not be looked at, and the iteration goes on behind it, but for ctx's.
+// against the log, every producer snapshot and index of aborted transactions against what the batches say up to there, the
+// epoch file, the root's checkpoints and marker, leftovers and foreign names. It writes nothing, takes no lock, and never
+// panics whatever the files hold. Damage is a Finding, also several for one file; an error is what could not be looked at,
+// and the iteration goes on behind it, but for ctx's. The log is read once; memory is bounded by its largest batch and by its
+// producers, of which it follows up to half a million at a time.
 //
 // What is legal is not reported: gaps between offsets and segments, compacted batches, zero padding of indexes that
 // recovery would rebuild, epochs nobody wrote in, index entries of releases before 4.0 that name a later batch of the
-// same append (Kafka's dump tool does complain about those). The files should be at rest; beside a live writer the
+// same append (Kafka's dump tool does complain about those), producers that are not known any more because they are old, deleted or
+// compacted away. The files should be at rest; beside a live writer the
 // tail of the last segment may be caught in the middle of an append.
 func Verify(ctx context.Context, fsys vfs.FS, o VerifyOptions) iter.Seq2[Finding, error] {
 	return func(yield func(Finding, error) bool) {
@@ -63,24 +73,21 @@ func Verify(ctx context.Context, fsys vfs.FS, o VerifyOptions) iter.Seq2[Finding
 }
 
 // Verify is the package's Verify for this log as it is now, beside running appends: the active index may lack its last
-// entries, and the root's checkpoints and marker, which speak of the last stop, are only checked for their format. A
-// truncation meanwhile ends it with ErrTruncated.
+// entries, and the root's checkpoints and marker, which speak of the last stop, are only checked for their format. What the
+// log works with is compared too: the producers it knows, and the last stable offset. A truncation meanwhile ends it with
+// ErrTruncated.
 func (l *Log) Verify(ctx context.Context) iter.Seq2[Finding, error] {
 	return func(yield func(Finding, error) bool) {
 		if l.closed.Load() {
 			yield(Finding{}, ErrClosed)
 			return
 		}
-		_, cuts := l.loadCuts()
-		live := &liveBounds{start: l.load().LogStart, sizes: map[int64]int64{}, changed: func() bool {
-			_, now := l.loadCuts()
-			return now != cuts || l.closed.Load()
-		}}
-		for _, seg := range *l.list.Load() {
-			live.sizes[seg.Base()] = seg.Size()
-			live.active = seg.Base()
+		live, err := l.liveBounds(ctx)
+		if err != nil {
+			yield(Finding{}, err)
+			return
 		}
-		v := &verifier{ctx: ctx, fs: l.fs, yield: yield, o: VerifyOptions{IndexInterval: int64(l.cfg.IndexIntervalBytes)}}
+		v := &verifier{ctx: ctx, fs: l.fs, yield: yield, o: VerifyOptions{IndexInterval: int64(l.cfg.IndexIntervalBytes), ProducerExpiry: l.cfg.ProducerExpiry, Now: l.now}}
 		v.partition(l.tp, l.name, v.readMarks(), live)
 		if live.changed() && v.going() {
 			v.fail(fmt.Errorf("verify %s: %w", l.name, ErrTruncated))
@@ -100,12 +107,34 @@ func (r *Reader) Verify(ctx context.Context) iter.Seq2[Finding, error] {
 	}
 }
 
-// liveBounds are what a running writer has published: nothing behind it is looked at.
+// liveBounds are what a running writer has published, at one moment: nothing behind it is looked at.
 type liveBounds struct {
-	start   int64
-	active  int64           // base of the active segment
-	sizes   map[int64]int64 // bytes by segment base
-	changed func() bool     // bytes were taken away since
+	offsets   Offsets
+	producers []producerstate.Entry
+	active    int64           // base of the active segment
+	sizes     map[int64]int64 // bytes by segment base
+	changed   func() bool     // bytes were taken away since
+}
+
+// liveBounds is what the log holds and knows now.
+func (l *Log) liveBounds(ctx context.Context) (*liveBounds, error) {
+	if l.closed.Load() || l.producers == nil {
+		return nil, ErrClosed
+	}
+	if err := l.write.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer l.write.unlock()
+	offsets, cuts := l.loadCuts()
+	live := &liveBounds{offsets: offsets, producers: l.producers.state.Producers(), sizes: map[int64]int64{}, changed: func() bool {
+		_, now := l.loadCuts()
+		return now != cuts || l.closed.Load()
+	}}
+	for _, seg := range *l.list.Load() {
+		live.sizes[seg.Base()] = seg.Size()
+		live.active = seg.Base()
+	}
+	return live, nil
 }
 
 // verifier is one run.
@@ -115,6 +144,14 @@ type verifier struct {
 	o     VerifyOptions
 	yield func(Finding, error) bool
 	ended bool // the caller wants no more, or ctx ended
+	most  int  // producers to follow; 0: mostProducers
+}
+
+func (v *verifier) now() time.Time {
+	if v.o.Now != nil {
+		return v.o.Now()
+	}
+	return time.Now()
 }
 
 // going says whether to go on.
@@ -276,7 +313,7 @@ type folderCheck struct {
 	logStart int64
 
 	epochs    epochCheck
-	aborts    abortCheck
+	producers producerCheck
 	end       int64 // offset behind the last valid batch so far
 	epoch     int32 // leader epoch of the last batch that had one
 	sparse    []sparseIndex
@@ -325,6 +362,7 @@ func (v *verifier) partition(tp TopicPartition, name string, m rootMarks, live *
 	c.readTrust()
 	c.metadata()
 	c.epochs.read(c)
+	c.producers.begin(c, entries)
 	for i, base := range c.bases {
 		if !c.going() {
 			return
@@ -337,7 +375,7 @@ func (v *verifier) partition(tp TopicPartition, name string, m rootMarks, live *
 		return
 	}
 	c.judgeSparse()
-	c.snapshots(entries)
+	c.producers.finish(c)
 	c.epochs.finish(c)
 	if live == nil {
 		c.points()
@@ -368,7 +406,7 @@ func (c *folderCheck) readTrust() {
 	c.rebuilt = noRebuild
 	switch {
 	case c.live != nil:
-		c.rebuilt, c.logStart = c.live.active, c.live.start
+		c.rebuilt, c.logStart = c.live.active, c.live.offsets.LogStart
 	case !c.marks.clean:
 		c.rebuilt = 0
 		for _, base := range c.bases {

@@ -205,7 +205,7 @@ func (s *segmentCheck) batch(b record.Batch, pos int64) {
 	newest, count := s.records(b, pos)
 	if !astray {
 		s.epochs.batch(s.folderCheck, b)
-		s.aborts.batch(s, b, pos)
+		s.producers.batch(s, b)
 	}
 	s.offsets.batch(pos, base, last, e)
 	if s.times.batch(last, b.MaxTimestamp(), newest, count) || b.MaxTimestamp() <= s.largest {

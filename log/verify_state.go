@@ -13,8 +13,6 @@ import (
 	"github.com/partlog/partlog/index"
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/internal/epoch"
-	"github.com/partlog/partlog/internal/producerstate"
-	"github.com/partlog/partlog/internal/txnindex"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/timeindex"
@@ -195,8 +193,8 @@ func (e *epochCheck) batch(c *folderCheck, b record.Batch) {
 	if b.LeaderEpoch() < 0 {
 		return
 	}
-	e.seen = true
 	base := b.BaseOffset()
+	e.seen = e.seen || base >= c.logStart // those of deleted records may be forgotten
 	if !e.ok || len(e.list) == 0 || base < c.logStart {
 		return
 	}
@@ -244,36 +242,6 @@ func (e *epochCheck) finish(c *folderCheck) {
 	}
 }
 
-// snapshots checks the producer snapshots.
-func (c *folderCheck) snapshots(entries []fs.DirEntry) {
-	for _, f := range entries {
-		digits, ok := strings.CutSuffix(f.Name(), ".snapshot")
-		offset, err := parseOffset(digits)
-		if !ok || err != nil || f.IsDir() || !c.going() {
-			continue
-		}
-		name := c.path(f.Name())
-		producers, err := producerstate.ReadSnapshot(c.fs, name)
-		if corrupt, ok := errors.AsType[*producerstate.CorruptError](err); ok {
-			c.find(FindingSnapshot, name, corrupt.Position, offset, "%s; an older snapshot is used and the log read from there", corrupt.Reason)
-			continue
-		}
-		if errors.Is(err, fs.ErrNotExist) && c.live != nil {
-			continue
-		}
-		c.fail(err)
-		for _, p := range producers {
-			if p.LastOffset >= offset || p.TxnFirstOffset >= offset {
-				c.find(FindingSnapshot, name, -1, offset, "producer %d speaks of offset %d, but the snapshot covers offsets below %d", p.ProducerID, max(p.LastOffset, p.TxnFirstOffset), offset)
-				break
-			}
-		}
-		if offset > max(c.end, c.emptyEnd()) && c.complete && c.live == nil {
-			c.find(FindingSnapshot, name, -1, offset, "it speaks of offsets up to %d, but the log ends at %d", offset, c.end)
-		}
-	}
-}
-
 // emptyEnd is where a log without segments begins.
 func (c *folderCheck) emptyEnd() int64 {
 	if len(c.bases) > 0 {
@@ -303,103 +271,5 @@ func (c *folderCheck) points() {
 	rp, ok := c.marks.point(checkpoint.RecoveryPoints, c.tp)
 	if c.marks.clean && ok && rp >= 0 && rp < end {
 		c.find(FindingMarker, checkpoint.CleanMarker, -1, rp, "the root is marked as cleanly stopped, but the recovery point of %s is %d and its log ends at %d: what lies between was written after the stop", c.tp, rp, end)
-	}
-}
-
-// txnCheck checks the index of aborted transactions of one segment, and notes its markers for abortCheck.
-type txnCheck struct {
-	s       *segmentCheck
-	markers map[int64]int64 // producer id by offset of its entry's marker
-	ok      bool
-}
-
-func newTxnCheck(s *segmentCheck) *txnCheck {
-	c := &txnCheck{s: s, markers: map[int64]int64{}}
-	file := segment.FileName(s.base, ".txnindex")
-	if !s.has(file) {
-		c.ok = true
-		return c
-	}
-	name := s.path(file)
-	x := txnindex.New(s.fs, name, s.base)
-	defer func() { s.fail(x.Close()) }()
-	err := x.Check()
-	if corrupt, ok := errors.AsType[*txnindex.CorruptError](err); ok {
-		s.find(FindingTxnIndex, name, corrupt.Position, s.base, "%s; it is rebuilt when the segment is recovered, a broker may not start with it", corrupt.Reason)
-		return c
-	}
-	if err != nil {
-		s.fail(err)
-		return c
-	}
-	if info, err := s.fs.Stat(name); err == nil && info.Size()%txnindex.EntrySize != 0 && s.live == nil {
-		s.find(FindingTxnIndex, name, info.Size()/txnindex.EntrySize*txnindex.EntrySize, s.base, "%s behind the last whole entry of %d", counted(info.Size()%txnindex.EntrySize, "byte"), txnindex.EntrySize)
-	}
-	for e, err := range x.All() {
-		if err != nil {
-			s.fail(err)
-			return c
-		}
-		c.markers[e.LastOffset] = e.ProducerID
-	}
-	c.ok = true
-	return c
-}
-
-func (c *txnCheck) finish() {
-	if !c.ok || c.s.live != nil {
-		return
-	}
-	name := c.s.path(segment.FileName(c.s.base, ".txnindex"))
-	least := int64(math.MaxInt64)
-	for offset := range c.markers {
-		if offset >= c.s.next {
-			least = min(least, offset)
-		}
-	}
-	if least != math.MaxInt64 {
-		c.s.find(FindingTxnIndex, name, -1, least, "an aborted transaction of producer %d ends at offset %d, but the segment ends at %d", c.markers[least], least, c.s.next)
-	}
-}
-
-// abortCheck follows open transactions through the log: an aborted one with records must be in the index, or
-// read-committed readers are shown its records.
-type abortCheck struct {
-	open map[int64]int64 // first offset with records by producer id
-}
-
-func (a *abortCheck) batch(s *segmentCheck, b record.Batch, pos int64) {
-	if !b.Transactional() {
-		return
-	}
-	id, _, _ := b.Producer()
-	if !b.Control() {
-		if _, ok := a.open[id]; !ok && b.Count() > 0 && len(a.open) < 1<<16 {
-			if a.open == nil {
-				a.open = map[int64]int64{}
-			}
-			a.open[id] = b.BaseOffset()
-		}
-		return
-	}
-	first, ok := a.open[id]
-	if !ok || b.Count() == 0 {
-		return
-	}
-	delete(a.open, id)
-	if !s.txns.ok || s.rebuildable() {
-		return
-	}
-	for rec, err := range b.Records(s.decoder) {
-		if err != nil {
-			return
-		}
-		if t, err := record.ParseControl(rec.Key); err != nil || t != record.Abort {
-			return
-		}
-		if owner, ok := s.txns.markers[rec.Offset]; !ok || owner != id {
-			s.note(FindingTxnIndex, "abort", pos, rec.Offset, "producer %d aborted its transaction from offset %d here, but %s does not say so: read-committed readers are shown its records",
-				id, first, segment.FileName(s.base, ".txnindex"))
-		}
 	}
 }

@@ -32,7 +32,8 @@ its old name; the offsets between are a gap, which readers step over. A segment 
 repeats what others hold, is moved out.
 
 Derived files. Indexes are rebuilt from the log, as are the index of aborted transactions and the leader epoch file.
-Producer snapshots that cannot be read are moved out. Lines of a checkpoint that make no sense are dropped, which means
+Producer snapshots that cannot be read, or that contradict the batches, are moved out, and the state of producers is read
+from the log. Lines of a checkpoint that make no sense are dropped, which means
 the safe side: scan again, show deleted records again, start the high watermark anew. Leftovers are settled as a broker
 does. At last the log is opened and closed once, so that the root is left as by a clean stop.
 

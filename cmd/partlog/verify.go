@@ -16,17 +16,18 @@ func verifyCommand() *command {
 		help: `
 verify reads every byte that means something and prints a line for each thing that is not as it should be, with file,
 position, offset and what it means: every batch (checksum, structure, every record, decompressed), the order of
-offsets, leader epochs and segments, every entry of the indexes against the log, the indexes of aborted transactions,
-producer snapshots, the leader epoch file, the checkpoints and clean-shutdown marker of the root, leftovers of
-interrupted work, and names a broker would stumble over. It finds what a clean-shutdown marker hides. It takes no lock
-and changes nothing.
+offsets, leader epochs and segments, every entry of the indexes against the log, every producer snapshot and index of
+aborted transactions against what the batches say up to there, the leader epoch file, the checkpoints and
+clean-shutdown marker of the root, leftovers of interrupted work, and names a broker would stumble over. It finds what a
+clean-shutdown marker hides. It takes no lock and changes nothing.
 
     partlog verify /var/lib/kafka/data && echo sound
 
 DIR is a partition folder or a log root. Exit code 0: sound. 1: something was found. 2: something could not be looked
 at. Beside a running writer the end of the last segment may be caught in the middle of an append; stop it, or look
 again. What is legal is not reported: gaps left by compaction or retention, indexes of an unclean stop that an open
-rebuilds anyway, entries of brokers before 4.0 that name a later batch of the same append.
+rebuilds anyway, entries of brokers before 4.0 that name a later batch of the same append, producers that are not known
+any more because their last record is old (producer.id.expiration.ms: give yours with --config), deleted or compacted.
 
 With --json each finding is one object a line: file, position, offset (null where unknown), kind, detail. To mend what
 was found see partlog repair.`,
@@ -91,7 +92,7 @@ func runVerify(ctx context.Context, e *env, dir string, c log.Config, asJSON boo
 
 // verifyOptions say what to verify of the target.
 func (t *target) verifyOptions(c log.Config) log.VerifyOptions {
-	o := log.VerifyOptions{IndexInterval: c.IndexIntervalBytes}
+	o := log.VerifyOptions{IndexInterval: c.IndexIntervalBytes, ProducerExpiry: c.ProducerExpiry}
 	if !t.isRoot {
 		o.Partitions = t.partitions
 	}
