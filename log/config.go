@@ -37,21 +37,22 @@ type Config struct {
 	// for Kafka's 0.
 	MaxMessageBytes int
 
-	// RetentionTime is retention.ms. Default 7 days; Forever for Kafka's -1, Immediately for 0. Kept for the cleaner of a
-	// later version: nothing is deleted by age yet.
+	// RetentionTime is retention.ms: segments whose largest timestamp is older go when Retain is called. Default 7 days;
+	// Forever for Kafka's -1, Immediately for 0.
 	RetentionTime time.Duration
-	// RetentionBytes is retention.bytes. Default Unlimited (Kafka's -1); ActiveOnly for Kafka's 0. Kept for the cleaner of a
-	// later version: nothing is deleted by size yet, but for MaxBytes with DropOldest.
+	// RetentionBytes is retention.bytes: the oldest segments go when Retain is called, as long as that much is left. It is
+	// no cap between the calls; MaxBytes is. Default Unlimited (Kafka's -1); ActiveOnly for Kafka's 0.
 	RetentionBytes int64
 	// Cleanup is cleanup.policy, a set. Default Delete; NoCleanup for Kafka's empty list. Without Delete, DeleteRecords
-	// refuses; with Compact, every record needs a key. The rest is kept for the cleaner of a later version: no segment is
-	// deleted or compacted yet.
+	// refuses, and only segments below the log start go; with Compact, every record needs a key. Compacting is kept for the
+	// cleaner of a later version.
 	Cleanup Cleanup
 	// Compaction is for logs whose Cleanup has Compact. MaxLag rolls their segments as SegmentAge does; the rest is kept for
 	// the cleaner of a later version.
 	Compaction CompactionConfig
-	// FileDeleteDelay is file.delete.delay.ms: how long files marked .deleted stay. Default 1 minute; Immediately for 0. Kept
-	// for the cleaner of a later version: what goes now goes at once.
+	// FileDeleteDelay is file.delete.delay.ms: how long the files of segments that Retain dropped stay, marked .deleted.
+	// Readers do not need it. Default 1 minute; Immediately for 0. It is not waited for at Close, nor where MaxBytes is set
+	// or the device has no room for another segment. A log without Dir has no timer and looks when Retain is called.
 	FileDeleteDelay time.Duration
 
 	// TimestampType is message.timestamp.type. Default CreateTime.
@@ -116,7 +117,7 @@ type CompactionConfig struct {
 const (
 	EveryBatch  int64         = -1 // IndexIntervalBytes: Kafka's 0, an index entry for each batch after the first
 	Unlimited   int64         = -1 // RetentionBytes, BytesPerSecond: no limit
-	ActiveOnly  int64         = -2 // RetentionBytes: Kafka's 0, everything but the active segment may go
+	ActiveOnly  int64         = -2 // RetentionBytes: Kafka's 0, everything may go: a new, empty active segment is left
 	NoMessages  int           = -1 // MaxMessageBytes: Kafka's 0, every append is refused
 	AnyDirt     float64       = -1 // MinDirtyRatio: Kafka's 0, one record not yet compacted is enough
 	Forever     time.Duration = -1 // any duration: Kafka's -1 or 2^63-1, never
@@ -139,8 +140,8 @@ func (d Durability) String() string { return name(d, "inherit", "durable", "buff
 type Cleanup uint8
 
 const (
-	Delete    Cleanup = 1 << iota // whole old segments go, by time, size and start offset (with the cleaner of a later version)
-	Compact                       // the last record of each key stays (likewise)
+	Delete    Cleanup = 1 << iota // whole old segments go, by time, size and start offset (Retain)
+	Compact                       // the last record of each key stays (with the cleaner of a later version)
 	NoCleanup                     // Kafka's empty list: nothing ever goes but by DeleteRecords
 )
 

@@ -39,9 +39,6 @@ func ConfigNotes(kafka map[string]string) []ConfigNote {
 
 // later are the settings whose fields are kept for what a later version adds.
 var later = map[string]string{
-	"retention.ms":                        "cleaner",
-	"retention.bytes":                     "cleaner",
-	"file.delete.delay.ms":                "cleaner",
 	"min.cleanable.dirty.ratio":           "cleaner",
 	"min.compaction.lag.ms":               "cleaner",
 	"delete.retention.ms":                 "cleaner",

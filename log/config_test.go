@@ -301,7 +301,7 @@ func TestRemovedAndForeignKeysAreAcceptedAndNoted(t *testing.T) {
 	require.Equal(t, map[string]bool{
 		"replica.lag.max.messages": true, "message.format.version": true, "log.message.format.version": true,
 		"log.message.timestamp.difference.max.ms": true,
-		"log.cleaner.threads":                     false, "replica.lag.time.max.ms": false, "remote.storage.enable": false, "retention.ms": false,
+		"log.cleaner.threads":                     false, "replica.lag.time.max.ms": false, "remote.storage.enable": false,
 	}, obsolete)
 	require.Empty(t, ConfigNotes(pairs("segment.ms=5 no.such.key=1")))
 }
@@ -452,14 +452,14 @@ func FuzzParseConfig(f *testing.F) {
 
 // Settings that the cleaner of a later version is for do not pass as if they did something.
 func TestNotesNameSettingsWithoutEffectYet(t *testing.T) {
-	notes := ConfigNotes(pairs("retention.ms=5 log.retention.hours=2 retention.bytes=7 file.delete.delay.ms=1 min.insync.replicas=2 segment.bytes=2000000"))
+	notes := ConfigNotes(pairs("retention.ms=5 log.retention.hours=2 retention.bytes=7 file.delete.delay.ms=1 delete.retention.ms=9 min.insync.replicas=2 segment.bytes=2000000"))
 	keys := []string{}
 	for _, n := range notes {
 		keys = append(keys, n.Key)
 		require.False(t, n.Obsolete)
 		require.Contains(t, n.Text, "of a later version")
 	}
-	require.Equal(t, []string{"file.delete.delay.ms", "log.retention.hours", "min.insync.replicas", "retention.bytes", "retention.ms"}, keys)
+	require.Equal(t, []string{"delete.retention.ms", "min.insync.replicas"}, keys)
 }
 
 // DropOldest takes whole segments: with few large ones nearly everything would go at once.

@@ -11,8 +11,7 @@ import (
 const ToHighWatermark int64 = -1
 
 // DeleteRecords raises the log start offset to before (Kafka's DeleteRecords): records below are gone for every reader
-// at once and durably. Their files stay: removing whole segments below the start is the cleaner's, which a later version
-// adds. Below the present start it
+// at once and durably. Files go with the next Retain, once a whole segment lies below the start. Below the present start it
 // changes nothing; above the high watermark it is *OffsetRangeError; a log whose cleanup.policy lacks delete refuses
 // with ErrPolicy.
 func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
@@ -47,7 +46,7 @@ func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
 func (l *Log) raiseStart(ctx context.Context, start int64) error {
 	switch err := l.dir.points.store(ctx, checkpoint.LogStarts, l.tp, start); {
 	case isNoSpace(err):
-		return fmt.Errorf("delete records of %s: %w: %w", l.name, ErrNoSpace, err)
+		return fmt.Errorf("raise the log start of %s: %w: %w", l.name, ErrNoSpace, err)
 	case isContext(err):
 		return err
 	case err != nil:

@@ -2,12 +2,7 @@ package log
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"math"
-
-	"github.com/partlog/partlog/segment"
 )
 
 // sealedBytes remembers the size of all segments but the active one, for as long as the list stays the same.
@@ -25,8 +20,14 @@ func (s *sealedBytes) total(list *segments) int64 {
 	return s.bytes + list.active().Size()
 }
 
-// makeRoom sees to it that n more bytes fit under Config.MaxBytes, as Config.WhenFull says. The caller holds write.
+// makeRoom sees to it that n more bytes fit under Config.MaxBytes, as Config.WhenFull says, and that the device has room to
+// spare for them. The caller holds write.
 func (l *Log) makeRoom(ctx context.Context, n int64) error {
+	if l.spare != nil {
+		if err := l.spare(n); err != nil {
+			return err
+		}
+	}
 	if l.cfg.MaxBytes == 0 {
 		return nil
 	}
@@ -45,7 +46,7 @@ func (l *Log) makeRoom(ctx context.Context, n int64) error {
 
 // dropOldest removes whole segments from the start of the log until excess bytes are gone, rolling the active one if that
 // must go too. Nothing that readers have not been shown is dropped: then it is false, and nothing is changed but for the
-// roll.
+// roll. The files go at once: MaxBytes is what the log may take of the device.
 func (l *Log) dropOldest(ctx context.Context, excess int64) (dropped bool, err error) {
 	segs := *l.list.Load()
 	n := segs.covering(excess)
@@ -53,12 +54,19 @@ func (l *Log) dropOldest(ctx context.Context, excess int64) (dropped bool, err e
 		if err := l.roll(ctx, l.load().LogEnd); err != nil {
 			return false, err
 		}
+		if err := l.syncDir(); err != nil { // or the old ones could go without the new one having come
+			return false, l.fail(err)
+		}
 		segs = *l.list.Load()
 	}
 	if segs[n].Base() > l.load().HighWatermark {
 		return false, nil
 	}
-	return true, l.dropPrefix(segs, n)
+	if err := l.dropHead(n); err != nil {
+		return false, err
+	}
+	_, _ = l.discardDue(l.now().UnixMilli()) // what cannot be removed now is tried again
+	return true, nil
 }
 
 // covering is how many of the oldest segments hold at least that many bytes.
@@ -69,44 +77,4 @@ func (s segments) covering(bytes int64) int {
 		}
 	}
 	return len(s)
-}
-
-// dropPrefix takes segs[:n] out of the log. The files go first, from the oldest on, each gone for good before the next:
-// whatever a crash leaves is the log with fewer of its oldest segments, and a reader that was told "gone" never finds the
-// records back. Readers that hold a segment finish.
-func (l *Log) dropPrefix(segs segments, n int) error {
-	for _, seg := range segs[:n] {
-		if err := seg.Rename(".deleted"); err != nil {
-			return fmt.Errorf("drop %s: %w", seg.File(), err)
-		}
-		if err := l.syncDir(); err != nil {
-			return l.fail(err) // it may come back, and the next sync would not say so
-		}
-	}
-	rest, start := segs[n:], segs[n].Base()
-	l.producers.state.OnLogStart(start)
-	l.producers.drop(start, math.MaxInt64)
-	l.update(func(o *Offsets) {
-		o.LogStart = max(o.LogStart, start)
-		o.HighWatermark = max(o.HighWatermark, start)
-		l.restable(o)
-	})
-	l.list.Store(&rest)
-	l.epochs.TruncateFromStart(l.load().LogStart) // the file may lag: loading cuts it again
-	var err error
-	for _, seg := range segs[:n] {
-		err = errors.Join(err, discard(seg), l.removeSnapshot(seg.Base()))
-	}
-	if err != nil {
-		return fmt.Errorf("drop the oldest segments of %s: %w", l.name, err)
-	}
-	return nil
-}
-
-func (l *Log) removeSnapshot(base int64) error {
-	err := l.fs.Remove(l.path(segment.FileName(base, ".snapshot")))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

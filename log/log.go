@@ -33,6 +33,7 @@ type Log struct {
 	epochs    *epoch.Cache
 	producers *producers
 	sealed    sealedBytes
+	loose     bool  // segments below the log start went since the folder was last synced
 	newest    int32 // highest leader epoch ever seen here; batches never fall below it
 	topicID   checkpoint.ID
 	commits   committer
@@ -43,7 +44,11 @@ type Log struct {
 	badEpochs  bool          // while loading: the epoch file is malformed
 	snapshots  int64         // while loading: offset of the newest producer snapshot in the folder; -1 none
 
-	stats counters
+	stats    counters
+	discards discards
+
+	// spare, if set, refuses an append of n bytes for which there should be no room: ErrNoSpace. It is called under write.
+	spare func(n int64) error
 }
 
 // view is what readers see of a partition, whoever writes it.

@@ -151,6 +151,7 @@ func (l *Log) shut() error {
 	defer l.commits.release()
 	failed := l.ended()
 	l.finish(ErrClosed)
+	_ = l.discardAll() // the next open removes what cannot be removed now
 	segs := *l.list.Load()
 	if failed != nil {
 		for _, seg := range segs {

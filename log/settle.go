@@ -42,10 +42,11 @@ func (l *Log) settle() error {
 		return err
 	}
 	for _, name := range names {
-		if !strings.HasSuffix(name, ".swap") {
-			if err := l.removeFile(name); err != nil {
-				return err
-			}
+		if strings.HasSuffix(name, ".swap") {
+			continue
+		}
+		if err := l.removeFile(name); err != nil && !l.putOff(name, err) {
+			return err
 		}
 	}
 	if err := l.swapIn(names, lowest); err != nil {
@@ -69,6 +70,16 @@ func (l *Log) leftovers() ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// putOff leaves a file that nobody needs and that cannot be removed now for later: it must not keep the log from opening.
+func (l *Log) putOff(name string, why error) bool {
+	if !strings.HasSuffix(name, ".deleted") && !strings.HasSuffix(name, ".tmp") {
+		return false
+	}
+	l.discards.add(discarded{file: name, promptly: true})
+	l.find(Finding{File: l.path(name), Position: -1, Offset: -1, Kind: FindingLeftover, Detail: why.Error() + "; its removal is tried again"})
+	return true
 }
 
 // fileOffset is the number before the first dot of a file name; files without one sort behind all offsets.

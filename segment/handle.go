@@ -182,6 +182,11 @@ func (s *Segment) Delete() error {
 	if s.o.ReadOnly {
 		return ErrReadOnly
 	}
+	return s.remove(func() error { return nil })
+}
+
+// remove removes the log, calls gone, and removes the rest; mu is held.
+func (s *Segment) remove(gone func() error) error {
 	if s.refs.Load() > 0 {
 		h, err := s.acquire() // so that readers that have not opened it yet still can read
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -198,6 +203,11 @@ func (s *Segment) Delete() error {
 	for _, kind := range []string{logSuffix, idxSuffix, timeSuffix} {
 		if err := s.o.FS.Remove(s.name(kind)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			all = errors.Join(all, err)
+		}
+		if kind == logSuffix {
+			if err := errors.Join(all, gone()); err != nil {
+				return err
+			}
 		}
 	}
 	return errors.Join(all, s.txn.delete(s, s.Pins() > 0))

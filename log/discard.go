@@ -1,0 +1,211 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"sync"
+
+	"github.com/partlog/partlog/segment"
+)
+
+// A segment that goes for good leaves in three steps, so that no reader is hurt and nothing of it comes back:
+//
+//	.log -> .log.deleted, the directory synced, the other files renamed    no open finds it any more
+//	log start and segment list without it                                  no reader finds it any more
+//	file.delete.delay.ms later: removed; readers that hold it go on        the space comes back
+//
+// Whatever a crash leaves of the last step, the next open removes. No step writes to a file.
+
+// discards are the segments whose files wait to be removed.
+type discards struct {
+	// mu guards waiting, for an instant: never across I/O. A leaf.
+	mu      sync.Mutex
+	waiting []discarded
+}
+
+// discarded is a segment that is out of the log, or a file that an open could not remove.
+type discarded struct {
+	seg      *segment.Segment // nil: only the file
+	file     string           // in the partition's folder; the segment's producer snapshot. May not be there
+	marked   int64            // when, Unix ms
+	promptly bool             // wait for nothing but that it can be removed
+}
+
+func (d *discards) add(all ...discarded) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting = append(d.waiting, all...)
+}
+
+// take takes out those that are due.
+func (d *discards) take(due func(w *discarded) bool) (taken []discarded) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	keep := d.waiting[:0]
+	for _, w := range d.waiting {
+		if due(&w) {
+			taken = append(taken, w)
+		} else {
+			keep = append(keep, w)
+		}
+	}
+	clear(d.waiting[len(keep):])
+	d.waiting = keep
+	return taken
+}
+
+func (d *discards) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.waiting)
+}
+
+// discardDue removes the files of dropped segments that have waited for Config.FileDeleteDelay by now (Unix ms), and says
+// how many segments wait still. Those that cannot be removed wait for the next call; the error says why. It takes no lock
+// that appends or reads wait for.
+func (l *Log) discardDue(now int64) (waiting int, err error) {
+	if l.discards.count() == 0 {
+		return 0, nil
+	}
+	delay := l.deleteDelay()
+	err = l.discard(l.discards.take(func(w *discarded) bool {
+		waited := now - w.marked
+		return w.promptly || waited >= delay || waited < 0 // the clock went back: how long it is nobody knows
+	}))
+	return l.discards.count(), err
+}
+
+// discardAll is discardDue for those that are not due as well.
+func (l *Log) discardAll() error {
+	return l.discard(l.discards.take(func(*discarded) bool { return true }))
+}
+
+func (l *Log) discard(taken []discarded) error {
+	var errs []error
+	for _, w := range taken {
+		if err := l.removeDiscarded(w); err != nil {
+			errs = append(errs, err)
+			w.promptly = true
+			l.discards.add(w)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove deleted files of %s: %w", l.name, err)
+	}
+	return nil
+}
+
+func (l *Log) removeDiscarded(w discarded) error {
+	if w.seg != nil {
+		if err := w.seg.Delete(); err != nil {
+			return err
+		}
+		if err := w.seg.Abandon(); err != nil {
+			return err
+		}
+	}
+	if err := l.fs.Remove(l.path(w.file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// deleteDelay is file.delete.delay.ms, in milliseconds. There is none where MaxBytes is to bound what is on the device, or
+// where the device has no room for another segment.
+func (l *Log) deleteDelay() int64 {
+	if l.cfg.MaxBytes > 0 {
+		return 0
+	}
+	if free, err := l.fs.Free(l.name); err == nil && free < l.cfg.SegmentBytes {
+		return 0
+	}
+	if delay := boundMillis(l.cfg.FileDeleteDelay); delay >= 0 {
+		return delay
+	}
+	return math.MaxInt64
+}
+
+// dropHead takes the first n segments out of the log, oldest first. Each is gone for good before the next goes, so that
+// whatever a crash leaves is the log with fewer of its oldest segments, and a reader that was told "gone" never finds the
+// records back. That costs a directory sync each, unless they lie below the log start: that is durable already, and hides
+// whatever comes back. What went before an error is out of the log. The caller holds write.
+func (l *Log) dropHead(n int) error {
+	segs, start := *l.list.Load(), l.load().LogStart
+	dropped := 0
+	var err, unsure error
+	sync := func() error {
+		unsure = l.syncDir()
+		return unsure
+	}
+	for ; dropped < n; dropped++ {
+		below := segs[dropped+1].Base() <= start
+		if err = l.dropOne(segs[dropped], below, sync); err != nil {
+			break
+		}
+	}
+	if dropped > 0 {
+		l.dropped(segs, dropped)
+	}
+	switch {
+	case unsure != nil:
+		return l.fail(unsure) // it may come back, and the next sync would not say so
+	case err != nil:
+		return fmt.Errorf("drop the oldest segments of %s: %w", l.name, err)
+	}
+	return nil
+}
+
+// dropOne takes a segment out of the folder; below says that nobody would find it if it came back.
+func (l *Log) dropOne(seg *segment.Segment, below bool, sync func() error) error {
+	if below {
+		l.loose = true
+		return l.retire(seg, nil)
+	}
+	if l.loose { // or one of those could come back, and this one, which lies between it and the log, not
+		if err := sync(); err != nil {
+			return err
+		}
+		l.loose = false
+	}
+	return l.retire(seg, sync)
+}
+
+// retire marks the files of a segment. A directory that has no room for longer names loses the files at once.
+func (l *Log) retire(seg *segment.Segment, gone func() error) error {
+	err := seg.Retire(".deleted", gone)
+	if isNoSpace(err) {
+		err = seg.Retire("", gone)
+	}
+	return err
+}
+
+// dropped makes the log begin behind the first n segments, which are gone from the folder.
+func (l *Log) dropped(segs segments, n int) {
+	rest, start := segs[n:], segs[n].Base()
+	l.producers.state.OnLogStart(max(start, l.load().LogStart))
+	l.producers.drop(start, math.MaxInt64)
+	l.update(func(o *Offsets) {
+		o.LogStart = max(o.LogStart, start)
+		o.HighWatermark = max(o.HighWatermark, start)
+		l.restable(o)
+	})
+	l.list.Store(&rest)
+	l.epochs.TruncateFromStart(l.load().LogStart) // the file may lag: loading cuts it again
+	now := l.now().UnixMilli()
+	for _, seg := range segs[:n] {
+		_ = seg.Park() // nothing is lost: it is sealed, and whoever reads it opens it again
+		l.discards.add(discarded{seg: seg, file: l.retireSnapshot(seg.Base()), marked: now})
+	}
+}
+
+// retireSnapshot marks the producer snapshot that belongs to a dropped segment, and gives the name it has then. One that
+// stays behind belongs to no segment: the next open removes it.
+func (l *Log) retireSnapshot(base int64) string {
+	name := segment.FileName(base, ".snapshot")
+	if l.fs.Rename(l.path(name), l.path(name+".deleted")) != nil {
+		return name
+	}
+	return name + ".deleted"
+}

@@ -1,0 +1,116 @@
+package segment
+
+import (
+	"errors"
+	"math"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/vfs"
+	"github.com/partlog/partlog/vfs/vfstest"
+)
+
+func retired(t *testing.T, fsys vfs.FS) (*Segment, []AbortedTxn) {
+	s := create(t, 0, Options{FS: fsys, IndexIntervalBytes: 1})
+	fill(t, s, 5)
+	txn := AbortedTxn{ProducerID: 1, FirstOffset: 0, LastOffset: 3, LastStable: 4}
+	require.NoError(t, s.AppendAborted(txn))
+	require.NoError(t, s.Seal(ctx))
+	return s, []AbortedTxn{txn}
+}
+
+func readable(t *testing.T, s *Segment, want []AbortedTxn) {
+	t.Helper()
+	require.Equal(t, span(0, 5), mustOffsets(t, s))
+	p, err := s.Find(3)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, p.Base)
+	got, _, err := s.Aborted(0, math.MaxInt64)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+func TestRetireMakesTheLogsLeavingDurableBeforeTheRestFollows(t *testing.T) {
+	fsys := memFS(t)
+	s, txns := retired(t, fsys)
+	called := false
+	require.NoError(t, s.Retire(".deleted", func() error {
+		called = true
+		_, err := fsys.Stat(file(0, ".log"))
+		require.Error(t, err)
+		for _, kind := range []string{".index", ".timeindex", ".txnindex"} {
+			_, err := fsys.Stat(file(0, kind))
+			require.NoError(t, err)
+		}
+		return nil
+	}))
+	require.True(t, called)
+	for _, kind := range []string{".log", ".index", ".timeindex", ".txnindex"} {
+		_, err := fsys.Stat(file(0, kind) + ".deleted")
+		require.NoError(t, err)
+	}
+	readable(t, s, txns)
+	require.NoError(t, s.Retire(".deleted", nil), "twice is once")
+	require.True(t, s.Retain())
+	require.NoError(t, s.Delete())
+	readable(t, s, txns)
+	s.Release()
+	entries, err := fsys.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func TestRetireThatCouldNotBeMadeDurableIsTakenBack(t *testing.T) {
+	fsys := memFS(t)
+	s, txns := retired(t, fsys)
+	require.ErrorIs(t, s.Retire(".deleted", func() error { return syscall.EIO }), syscall.EIO)
+	require.Equal(t, file(0, ".log"), s.File())
+	readable(t, s, txns)
+	require.NoError(t, s.Retire(".deleted", nil))
+	readable(t, s, txns)
+}
+
+func TestRetireWithoutASuffixRemoves(t *testing.T) {
+	fsys := memFS(t)
+	s, txns := retired(t, fsys)
+	require.True(t, s.Retain())
+	require.NoError(t, s.Retire("", func() error {
+		_, err := fsys.Stat(file(0, ".txnindex"))
+		require.NoError(t, err)
+		return nil
+	}))
+	readable(t, s, txns)
+	s.Release()
+	entries, err := fsys.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+
+	other, _ := retired(t, fsys)
+	require.ErrorIs(t, other.Retire("", func() error { return syscall.EIO }), syscall.EIO)
+	require.NoError(t, other.Delete())
+}
+
+func TestRetireThatMeetsAnErrorLosesNothing(t *testing.T) {
+	for kind, moved := range map[string]bool{".log": false, ".index": true, ".timeindex": true} {
+		fault := vfstest.NewFault(memFS(t))
+		s, txns := retired(t, fault)
+		_, remove := fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRename}, Name: file(0, kind), Times: vfstest.Always, Err: syscall.EIO})
+		err := s.Retire(".deleted", nil)
+		require.Equal(t, moved, err == nil, kind)
+		readable(t, s, txns)
+		remove()
+		require.NoError(t, s.Retire(".deleted", nil))
+		readable(t, s, txns)
+	}
+	fault := vfstest.NewFault(memFS(t))
+	s, _ := retired(t, fault)
+	fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRename}, Name: file(0, ".txnindex"), Times: vfstest.Always, Err: syscall.EIO})
+	require.NoError(t, s.Retire(".deleted", nil))
+	_, _, err := s.Aborted(0, 10)
+	require.ErrorIs(t, err, syscall.EIO, "a reader is told, it does not see aborted records")
+
+	closed := open(t, 0, Options{FS: fault, ReadOnly: true, Suffix: ".deleted"})
+	require.True(t, errors.Is(closed.Retire("", nil), ErrReadOnly))
+}
