@@ -164,7 +164,11 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 	if err != nil {
 		return res, err
 	}
-	durability := o.Durability
+	return l.confirm(ctx, res, cuts, o.Durability)
+}
+
+// confirm waits as long as the durability asks for what was written when cuts was the count of truncations.
+func (l *Log) confirm(ctx context.Context, res Appended, cuts uint64, durability Durability) (Appended, error) {
 	if durability == Inherit {
 		durability = l.cfg.Durability
 	}
@@ -173,11 +177,11 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 		case err == ErrTruncated:
 			return notAppended, fmt.Errorf("append to %s: %w", l.name, err) // somebody cut it off before it was confirmed
 		case err != nil:
-			return res, &UnconfirmedError{Base: res.Base, Last: res.Last, Err: err}
+			return res, &UnconfirmedError{Base: res.Base, Last: res.Last, Err: err, cuts: cuts}
 		}
 		return res, nil
 	}
-	return res, l.flushIfDue(ctx, res)
+	return res, l.flushIfDue(ctx, res, cuts)
 }
 
 // place places the batches at the log end and publishes them. cuts is the count of truncations they were written under.
@@ -274,7 +278,7 @@ func (l *Log) refused(err error) error {
 
 // flushIfDue does for a buffered log what flush.messages and flush.ms ask. A lone log has no timer: it looks when it
 // is called. An error leaves the records in the log.
-func (l *Log) flushIfDue(ctx context.Context, res Appended) error {
+func (l *Log) flushIfDue(ctx context.Context, res Appended, cuts uint64) error {
 	interval := boundMillis(l.cfg.FlushInterval)
 	if l.cfg.FlushMessages == math.MaxInt64 && interval < 0 {
 		return nil
@@ -289,7 +293,7 @@ func (l *Log) flushIfDue(ctx context.Context, res Appended) error {
 		return nil
 	}
 	if err := l.Sync(ctx); err != nil {
-		return &UnconfirmedError{Base: res.Base, Last: res.Last, Err: err}
+		return &UnconfirmedError{Base: res.Base, Last: res.Last, Err: err, cuts: cuts}
 	}
 	return nil
 }

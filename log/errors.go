@@ -67,6 +67,8 @@ var (
 type UnconfirmedError struct {
 	Base, Last int64
 	Err        error // ctx's error, or one that is ErrFailed
+
+	cuts uint64 // count of truncations when the records were written
 }
 
 func (e *UnconfirmedError) Error() string {

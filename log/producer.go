@@ -3,6 +3,8 @@ package log
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,7 +30,24 @@ type Producer struct {
 
 	mu    sync.Mutex // held for the whole of a call; Log.write comes after it
 	begun bool
+	last  unconfirmed // what the last call left in the log without being sure; zero: nothing
 }
+
+// unconfirmed is a call that ended with an *UnconfirmedError, to recognise its repetition.
+type unconfirmed struct {
+	err  *UnconfirmedError
+	what [sha256.Size]byte // of the records; of nothing for a marker
+	end  ending
+}
+
+// ending says what a call was.
+type ending uint8
+
+const (
+	goesOn ending = iota
+	commits
+	abandons
+)
 
 // Producer is a handle for writing under a producer id and epoch, neither of which may be negative. Nothing is written
 // before the first call of it.
@@ -36,9 +55,18 @@ func (l *Log) Producer(id int64, epoch int16) *Producer { return &Producer{l: l,
 
 // Append is Log.Append under the producer's id. Further errors: ErrFenced, a newer epoch has written; ErrTxnState, an
 // earlier holder of the id left a transaction open and this one has not begun its own: Abort ends it.
+//
+// After an *UnconfirmedError call again with the same records: they are in the log already, so they are not written a second
+// time, and what was missing is waited for. base is their first offset, as it was. This is forgotten with the next call of
+// the handle that is another one.
 func (p *Producer) Append(ctx context.Context, recs ...record.Record) (base int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(recs) > 0 {
+		if base, done, err := p.again(ctx, goesOn, recs); done {
+			return base, err
+		}
+	}
 	if err := p.l.admit(ctx); err != nil {
 		return -1, err
 	}
@@ -62,7 +90,60 @@ func (p *Producer) Append(ctx context.Context, recs ...record.Record) (base int6
 	}
 	batch.producers, batch.origin = true, record.Client
 	res, err := p.l.append(ctx, batch, AppendOptions{})
+	p.note(err, goesOn, recs)
 	return res.Base, err
+}
+
+// note keeps what is needed to recognise a repetition.
+func (p *Producer) note(err error, end ending, recs []record.Record) {
+	p.last = unconfirmed{}
+	if u, ok := errors.AsType[*UnconfirmedError](err); ok {
+		p.last = unconfirmed{err: u, what: sumOf(recs), end: end}
+	}
+}
+
+// again finishes the call before this one if this one repeats it, and what it wrote is still in the log.
+func (p *Producer) again(ctx context.Context, end ending, recs []record.Record) (base int64, done bool, err error) {
+	last := p.last
+	if last.err == nil || last.end != end || last.what != sumOf(recs) {
+		return -1, false, nil
+	}
+	if _, lost := p.l.lost(last.err.cuts, last.err.Last+1); lost {
+		p.last = unconfirmed{}
+		return -1, false, nil
+	}
+	res, err := p.l.confirm(ctx, Appended{Base: last.err.Base, Last: last.err.Last}, last.err.cuts, Inherit)
+	if !isUnconfirmed(err) {
+		p.last = unconfirmed{}
+	}
+	return res.Base, true, err
+}
+
+// sumOf is a digest of records as a caller gave them.
+func sumOf(recs []record.Record) (sum [sha256.Size]byte) {
+	if len(recs) == 0 {
+		return sum
+	}
+	h, buf := sha256.New(), make([]byte, 0, 8)
+	number := func(n int64) { h.Write(binary.BigEndian.AppendUint64(buf, uint64(n))) }
+	bytes := func(b []byte) {
+		if number(int64(len(b))); b == nil {
+			number(-1)
+		}
+		h.Write(b)
+	}
+	for _, r := range recs {
+		number(r.Timestamp)
+		bytes(r.Key)
+		bytes(r.Value)
+		number(int64(len(r.Headers)))
+		for _, header := range r.Headers {
+			bytes([]byte(header.Key))
+			bytes(header.Value)
+		}
+	}
+	h.Sum(sum[:0])
+	return sum
 }
 
 // next is the sequence number of the next record.
@@ -91,30 +172,43 @@ func (p *Producer) Begin() error {
 	if known, ok := p.entry(); p.begun || ok && known.TxnFirstOffset >= 0 {
 		return fmt.Errorf("%w: producer %d has a transaction", ErrTxnState, p.id)
 	}
-	p.begun = true
+	p.begun, p.last = true, unconfirmed{}
 	return nil
 }
 
 // Commit ends the transaction: read-committed readers see its records from now on. ErrTxnState: none is begun. After any
-// other error but *UnconfirmedError the transaction is still open: try again, or Abort.
+// other error the transaction is still open: try again, or Abort. After an *UnconfirmedError it is over, only not for sure
+// on the device: call Commit again until it is.
 func (p *Producer) Commit(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if _, done, err := p.again(ctx, commits, nil); done {
+		return err
+	}
 	if !p.begun {
 		return fmt.Errorf("%w: producer %d has begun no transaction", ErrTxnState, p.id)
 	}
-	return p.end(ctx, true)
+	return p.end(ctx, commits)
 }
 
 // Abort ends the transaction that this handle has begun, or that an earlier holder of the id left open: no read-committed
-// reader sees its records. Without one it does nothing. Errors as Commit.
+// reader sees its records. Without one it does nothing. Errors as Commit; ErrTxnState: the transaction is committed, which
+// an *UnconfirmedError of Commit did not undo.
 func (p *Producer) Abort(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.end(ctx, false)
+	if _, done, err := p.again(ctx, abandons, nil); done {
+		return err
+	}
+	if u := p.last; u.err != nil && u.end == commits {
+		if _, lost := p.l.lost(u.err.cuts, u.err.Last+1); !lost {
+			return fmt.Errorf("%w: producer %d has committed its transaction with the marker at offset %d", ErrTxnState, p.id, u.err.Last)
+		}
+	}
+	return p.end(ctx, abandons)
 }
 
-func (p *Producer) end(ctx context.Context, commit bool) error {
+func (p *Producer) end(ctx context.Context, how ending) error {
 	if err := p.l.admit(ctx); err != nil {
 		return err
 	}
@@ -123,7 +217,8 @@ func (p *Producer) end(ctx context.Context, commit bool) error {
 		p.begun = false // no record came
 		return nil
 	}
-	_, err := p.l.EndTxn(ctx, record.Producer{ID: p.id, Epoch: p.epoch}, commit, max(0, known.CoordinatorEpoch), 0)
+	_, err := p.l.EndTxn(ctx, record.Producer{ID: p.id, Epoch: p.epoch}, how == commits, max(0, known.CoordinatorEpoch), 0)
+	p.note(err, how, nil)
 	p.begun = p.begun && err != nil && !isUnconfirmed(err)
 	return err
 }

@@ -1,11 +1,17 @@
 package log
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/vfs"
+	"github.com/partlog/partlog/vfs/vfstest"
 )
 
 func TestAHandleWritesIdempotentlyAndANewerOneFencesIt(t *testing.T) {
@@ -148,4 +154,109 @@ func TestConcurrentCallsOfOneHandleKeepItsSequence(t *testing.T) {
 		require.NoError(t, <-errs)
 	}
 	require.Equal(t, int32(99), b.Producers()[0].LastSequence)
+}
+
+// slowDisk gives a bed whose syncs of records wait until go on is called, and a context that ends while they do.
+func slowDisk(t *testing.T) (b *bed, soon func() context.Context, goOn func()) {
+	block := make(chan struct{})
+	fault := vfstest.NewFault(vfs.Mem())
+	b = newBedOn(t, fault, Config{})
+	return b, func() context.Context {
+			fault.Clear()
+			fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSyncData}, Name: "*.log", Block: block})
+			go func() { _, _ = b.Append(ctx, record.Record{Value: []byte("leads")}) }()
+			synctest.Wait()
+			c, cancel := context.WithTimeout(ctx, time.Second)
+			t.Cleanup(cancel)
+			return c
+		}, func() {
+			fault.Clear()
+			close(block)
+			block = make(chan struct{})
+		}
+}
+
+// KIP-98: a producer that does not know whether its batch was written sends it again, and finds it once in the log.
+func TestAHandleThatIsCalledAgainAfterAnUnconfirmedAppendWritesNoSecondCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, soon, goOn := slowDisk(t)
+		p := b.Producer(7, 0)
+		c := soon()
+		base, err := p.Append(c, values(2, 10)...)
+		require.ErrorAs(t, err, new(*UnconfirmedError))
+		require.Equal(t, int64(1), base)
+		for range 3 {
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			base, err = p.Append(short, values(2, 10)...)
+			require.ErrorAs(t, err, new(*UnconfirmedError))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, int64(1), base)
+			cancel()
+		}
+		go func() { time.Sleep(time.Second); goOn() }()
+		base, err = p.Append(ctx, values(2, 10)...)
+		require.NoError(t, err)
+		require.Equal(t, int64(1), base)
+		require.Equal(t, int64(3), b.Offsets().LogEnd)
+		base, err = p.Append(ctx, values(2, 10)...)
+		require.NoError(t, err)
+		require.Equal(t, int64(3), base, "once it is confirmed the same records are new ones")
+		require.Equal(t, int32(3), b.Producers()[0].LastSequence)
+	})
+}
+
+func TestAnotherCallAfterAnUnconfirmedAppendIsNoRepetition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, soon, goOn := slowDisk(t)
+		p := b.Producer(7, 0)
+		_, err := p.Append(soon(), values(1, 10)...)
+		require.ErrorAs(t, err, new(*UnconfirmedError))
+		other := values(1, 10)
+		other[0].Headers = []record.Header{{Key: "k"}}
+		go func() { time.Sleep(time.Second); goOn() }()
+		base, err := p.Append(ctx, other...)
+		require.NoError(t, err)
+		require.Equal(t, int64(2), base)
+		base, err = p.Append(ctx, values(1, 10)...)
+		require.NoError(t, err)
+		require.Equal(t, int64(3), base, "the call before was another one")
+
+		_, err = p.Append(soon(), values(1, 10)...)
+		require.ErrorAs(t, err, new(*UnconfirmedError))
+		goOn()
+		synctest.Wait()
+		b.truncate(4)
+		base, err = p.Append(ctx, values(1, 10)...)
+		require.NoError(t, err)
+		require.Equal(t, int64(4), base, "a truncation has taken the first one away")
+		require.Equal(t, int64(5), b.Offsets().LogEnd)
+	})
+}
+
+func TestTheEndOfATransactionCanBeAskedForUntilItIsConfirmed(t *testing.T) {
+	for _, commit := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b, soon, goOn := slowDisk(t)
+			p := b.Producer(7, 0)
+			same, other := p.Commit, p.Abort
+			if !commit {
+				same, other = p.Abort, p.Commit
+			}
+			require.NoError(t, p.Begin())
+			_, err := p.Append(ctx, values(2, 10)...)
+			require.NoError(t, err)
+			require.ErrorAs(t, same(soon()), new(*UnconfirmedError))
+			require.ErrorIs(t, other(ctx), ErrTxnState, "it has ended the other way")
+			go func() { time.Sleep(time.Second); goOn() }()
+			require.NoError(t, same(ctx))
+			require.Equal(t, int64(4), b.Offsets().LogEnd, "one marker")
+			want := []int64{2}
+			if commit {
+				want = []int64{0, 1, 2}
+			}
+			require.Equal(t, want, b.readAll(0, WithIsolation(ReadCommitted)))
+			require.NoError(t, p.Begin())
+			require.NoError(t, p.Abort(ctx))
+		})
+	}
 }
