@@ -210,7 +210,7 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	if err != nil {
 		return segs.explain(err)
 	}
-	if err := l.fitEpochs(ctx, segs, end, at.logStart); err != nil {
+	if err := l.fitEpochs(ctx, segs, end, max(at.logStart, segs[0].Base())); err != nil {
 		return err
 	}
 	if err := l.fitPoints(ctx, segs, end, at); err != nil {
