@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/record"
 )
 
@@ -44,11 +45,9 @@ type Config struct {
 	// no cap between the calls; MaxBytes is. Default Unlimited (Kafka's -1); ActiveOnly for Kafka's 0.
 	RetentionBytes int64
 	// Cleanup is cleanup.policy, a set. Default Delete; NoCleanup for Kafka's empty list. Without Delete, DeleteRecords
-	// refuses, and only segments below the log start go; with Compact, every record needs a key. Compacting is kept for the
-	// cleaner of a later version.
+	// refuses, and only segments below the log start go; with Compact, every record needs a key.
 	Cleanup Cleanup
-	// Compaction is for logs whose Cleanup has Compact. MaxLag rolls their segments as SegmentAge does; the rest is kept for
-	// the cleaner of a later version.
+	// Compaction is for logs whose Cleanup has Compact. MaxLag also rolls their segments, as SegmentAge does.
 	Compaction CompactionConfig
 	// FileDeleteDelay is file.delete.delay.ms: how long the files of segments that Retain dropped stay, marked .deleted.
 	// Readers do not need it. Default 1 minute; Immediately for 0. It is not waited for at Close, nor where MaxBytes is set
@@ -96,32 +95,18 @@ type Config struct {
 	ProducerExpiry time.Duration
 }
 
-// CompactionConfig is the part of Config that compaction uses; zero fields are Kafka's defaults. But for MaxLag it is kept
-// for the cleaner of a later version.
-type CompactionConfig struct {
-	// MinDirtyRatio is min.cleanable.dirty.ratio, 0 to 1. Default 0.5; AnyDirt for Kafka's 0.
-	MinDirtyRatio float64
-	// MinLag and MaxLag are min.compaction.lag.ms and max.compaction.lag.ms: records younger than MinLag are left, and
-	// the log is compacted at the latest when a record gets as old as MaxLag. Defaults 0 and Forever; MinLag <= MaxLag.
-	MinLag, MaxLag time.Duration
-	// DeleteRetention is delete.retention.ms: how long tombstones and transaction markers stay after their first
-	// compaction. Default 1 day; Immediately for Kafka's 0.
-	DeleteRetention time.Duration
-	// MapBytes is log.cleaner.dedupe.buffer.size, the fixed memory for keys. Default 128 MiB.
-	MapBytes int64
-	// BytesPerSecond is log.cleaner.io.max.bytes.per.second for reading and writing together. Default Unlimited.
-	BytesPerSecond int64
-}
+// CompactionConfig is the part of Config that compaction uses; zero fields are Kafka's defaults.
+type CompactionConfig = compaction.Config
 
 // Named values for what Kafka writes as 0 or a negative number.
 const (
-	EveryBatch  int64         = -1 // IndexIntervalBytes: Kafka's 0, an index entry for each batch after the first
-	Unlimited   int64         = -1 // RetentionBytes, BytesPerSecond: no limit
-	ActiveOnly  int64         = -2 // RetentionBytes: Kafka's 0, everything may go: a new, empty active segment is left
-	NoMessages  int           = -1 // MaxMessageBytes: Kafka's 0, every append is refused
-	AnyDirt     float64       = -1 // MinDirtyRatio: Kafka's 0, one record not yet compacted is enough
-	Forever     time.Duration = -1 // any duration: Kafka's -1 or 2^63-1, never
-	Immediately time.Duration = -2 // any duration: Kafka's 0, where 0 is not the default
+	EveryBatch  int64         = -1                 // IndexIntervalBytes: Kafka's 0, an index entry for each batch after the first
+	Unlimited   int64         = -1                 // RetentionBytes, BytesPerSecond: no limit
+	ActiveOnly  int64         = -2                 // RetentionBytes: Kafka's 0, everything may go: a new, empty active segment is left
+	NoMessages  int           = -1                 // MaxMessageBytes: Kafka's 0, every append is refused
+	AnyDirt     float64       = compaction.AnyDirt // MinDirtyRatio: Kafka's 0, one record not yet compacted is enough
+	Forever     time.Duration = -1                 // any duration: Kafka's -1 or 2^63-1, never
+	Immediately time.Duration = -2                 // any duration: Kafka's 0, where 0 is not the default
 )
 
 // Durability says what an acknowledged append means.
@@ -141,7 +126,7 @@ type Cleanup uint8
 
 const (
 	Delete    Cleanup = 1 << iota // whole old segments go, by time, size and start offset (Retain)
-	Compact                       // the last record of each key stays (with the cleaner of a later version)
+	Compact                       // the last record of each key stays (Compact)
 	NoCleanup                     // Kafka's empty list: nothing ever goes but by DeleteRecords
 )
 
@@ -266,6 +251,9 @@ func (c Config) inherit(from Config) Config {
 	c.MaxBytes = or(c.MaxBytes, from.MaxBytes)
 	c.WhenFull = or(c.WhenFull, from.WhenFull)
 	c.Visibility = or(c.Visibility, from.Visibility)
+	c.Compaction.MapLoad = or(c.Compaction.MapLoad, from.Compaction.MapLoad)
+	c.Compaction.ExactKeys = c.Compaction.ExactKeys || from.Compaction.ExactKeys
+	c.Compaction.Limits = or(c.Compaction.Limits, from.Compaction.Limits)
 	return c
 }
 
@@ -294,6 +282,7 @@ func (c Config) Validate() error {
 	own(c.Durability <= Buffered, "Durability", c.Durability, "not one of the constants")
 	own(c.WhenFull <= DropOldest, "WhenFull", c.WhenFull, "not one of the constants")
 	own(c.Visibility <= External, "Visibility", c.Visibility, "not one of the constants")
+	own(c.Compaction.MapLoad >= 0 && c.Compaction.MapLoad <= 1, "Compaction.MapLoad", c.Compaction.MapLoad, "not between 0 and 1")
 	own(c.MaxBytes >= 0, "MaxBytes", c.MaxBytes, "negative")
 	if lag := c.Compaction; lag.MaxLag != Forever && (lag.MinLag == Forever || lag.MinLag > lag.MaxLag) {
 		errs = append(errs, &ConfigError{"min.compaction.lag.ms", "Compaction.MinLag", lag.MinLag.String(),

@@ -39,14 +39,8 @@ func ConfigNotes(kafka map[string]string) []ConfigNote {
 
 // later are the settings whose fields are kept for what a later version adds.
 var later = map[string]string{
-	"min.cleanable.dirty.ratio":           "cleaner",
-	"min.compaction.lag.ms":               "cleaner",
-	"delete.retention.ms":                 "cleaner",
-	"log.cleaner.dedupe.buffer.size":      "cleaner",
-	"log.cleaner.io.max.bytes.per.second": "cleaner",
-	"min.insync.replicas":                 "replication",
-	"unclean.leader.election.enable":      "replication",
-	"producer.id.expiration.ms":           "producer state",
+	"min.insync.replicas":            "replication",
+	"unclean.leader.election.enable": "replication",
 }
 
 // laterText is the note on a key, or a broker's synonym of it, that has no effect yet.

@@ -28,7 +28,7 @@ type discards struct {
 // discarded is a segment that is out of the log, or a file that an open could not remove.
 type discarded struct {
 	seg      *segment.Segment // nil: only the file
-	file     string           // in the partition's folder; the segment's producer snapshot. May not be there
+	file     string           // in the partition's folder; the segment's producer snapshot. "": none. May not be there
 	marked   int64            // when, Unix ms
 	promptly bool             // wait for nothing but that it can be removed
 }
@@ -105,6 +105,9 @@ func (l *Log) removeDiscarded(w discarded) error {
 		if err := w.seg.Abandon(); err != nil {
 			return err
 		}
+	}
+	if w.file == "" {
+		return nil
 	}
 	if err := l.fs.Remove(l.path(w.file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

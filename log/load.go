@@ -216,6 +216,9 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	if err := l.fitPoints(ctx, segs, end, at); err != nil {
 		return err
 	}
+	if err := l.fitFirstDirty(ctx, max(at.logStart, segs[0].Base()), end); err != nil {
+		return err
+	}
 	if l.snapshots > end {
 		if err := l.dropSnapshotsAbove(end); err != nil {
 			return err

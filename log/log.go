@@ -37,6 +37,7 @@ type Log struct {
 	newest    int32 // highest leader epoch ever seen here; batches never fall below it
 	topicID   checkpoint.ID
 	commits   committer
+	cleaner   cleaner
 	recovery  RecoveryReport // of the open; nobody changes it afterwards
 	loaded    bool
 

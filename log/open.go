@@ -96,6 +96,7 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 	l := &Log{dir: d, cfg: c, codec: codec, now: d.cfg.Now, write: newGate()}
 	l.fs, l.name, l.tp = d.fs, tp.String(), tp
 	l.segOpts, l.producers = segmentOptions(c, d), newProducers(c)
+	l.cleaner.running = newGate()
 	return l, nil
 }
 
@@ -141,6 +142,7 @@ func (l *Log) Close() error {
 // shut ends the log: no more appends, everything synced, its checkpoint values noted. After a failed write or sync
 // nothing is claimed: the recovery point stays where it was.
 func (l *Log) shut() error {
+	l.cleaner.stop()
 	if err := l.write.lock(context.Background()); err != nil {
 		return err
 	}

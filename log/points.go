@@ -11,8 +11,8 @@ import (
 	"github.com/partlog/partlog/vfs"
 )
 
-// points are the root's three offset checkpoints that belong to open logs: recovery points, log start offsets and high
-// watermarks. One file holds all partitions, so one owner writes it (cleaner-offset-checkpoint is kept as it is).
+// points are the root's four offset checkpoints: recovery points, log start offsets, high watermarks, and how far logs are
+// compacted. One file holds all partitions, so one owner writes it.
 type points struct {
 	fs vfs.FS
 
@@ -26,7 +26,7 @@ type points struct {
 	dirty map[string]bool                           // files that say something else than the maps
 }
 
-var pointFiles = []string{checkpoint.RecoveryPoints, checkpoint.LogStarts, checkpoint.HighWatermarks}
+var pointFiles = []string{checkpoint.RecoveryPoints, checkpoint.LogStarts, checkpoint.HighWatermarks, checkpoint.CleanerOffsets}
 
 // readPoints reads what there is. A malformed file is remembered as lost; an unreadable one is an error.
 func readPoints(fsys vfs.FS) (*points, error) {
@@ -175,21 +175,14 @@ func (p *points) write(name string) error {
 	return nil
 }
 
-// writeAll makes durable what is not yet, and sees to it that cleaner-offset-checkpoint exists, as in every broker's root.
+// writeAll makes durable what is not yet, and sees to it that all four exist, as in every broker's root.
 func (p *points) writeAll() error {
 	for _, name := range pointFiles {
 		if err := p.persist(context.Background(), name); err != nil {
 			return err
 		}
 	}
-	if err := p.writing.lock(context.Background()); err != nil {
-		return err
-	}
-	defer p.writing.unlock()
-	if exists(p.fs, checkpoint.CleanerOffsets) {
-		return nil
-	}
-	return checkpoint.WriteOffsets(p.fs, checkpoint.CleanerOffsets, nil)
+	return nil
 }
 
 // setAll notes all marks of a log. Kafka's file of start offsets names only logs that start above their first segment.

@@ -59,6 +59,13 @@ func (p *producers) overdue() bool {
 	return p.dueBytes > mostDue
 }
 
+// dropAt forgets the waiting snapshot at an offset.
+func (p *producers) dropAt(offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.due = slices.DeleteFunc(p.due, func(s producerstate.Snapshot) bool { return s.Offset == offset })
+}
+
 // drop forgets the waiting snapshots outside (start, end].
 func (p *producers) drop(start, end int64) {
 	p.mu.Lock()

@@ -153,6 +153,9 @@ func cutPoint(seg *segment.Segment, offset int64) (int64, error) {
 // may find the old data, the new, or anything between, and all of it is read as a tail. base is the active segment's, for
 // the hint. The caller holds write and the round token.
 func (l *Log) lowerMarks(end, base int64) error {
+	if err := l.lowerFirstDirty(context.Background(), end); err != nil {
+		return err
+	}
 	var before Offsets
 	l.marks.cut(end, func(o *Offsets) {
 		before = *o

@@ -261,7 +261,7 @@ func (v *verifier) readMarks() rootMarks {
 		checkpoint.HighWatermarks: "high watermarks start at the log start",
 		checkpoint.CleanerOffsets: "compaction starts over",
 	}
-	for _, name := range append(pointFiles[:len(pointFiles):len(pointFiles)], checkpoint.CleanerOffsets) {
+	for _, name := range pointFiles {
 		entries, err := checkpoint.ReadOffsets(v.fs, name)
 		if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
 			v.find(FindingCheckpoint, name, -1, -1, "%s; %s, and a broker takes the whole root offline", lineAnd(format), meaning[name])

@@ -259,7 +259,7 @@ func (c *folderCheck) points() {
 		checkpoint.HighWatermarks: "committed records are gone",
 		checkpoint.CleanerOffsets: "compaction starts over",
 	}
-	for _, name := range append(pointFiles[:len(pointFiles):len(pointFiles)], checkpoint.CleanerOffsets) {
+	for _, name := range pointFiles {
 		switch offset, ok := c.marks.point(name, c.tp); {
 		case !ok:
 		case offset < 0:
