@@ -1,6 +1,7 @@
 package compaction
 
 import (
+	"math"
 	"time"
 
 	"github.com/partlog/partlog/record"
@@ -19,7 +20,7 @@ type Config struct {
 	// dirty. 0 = 0.5, AnyDirt = Kafka's 0.
 	MinDirtyRatio float64
 	// MinLag is min.compaction.lag.ms: a segment with a record younger than that, by its timestamp, is left alone with
-	// all behind it. 0 = none.
+	// all behind it. 0 = none, Forever = nothing is cleaned.
 	MinLag time.Duration
 	// MaxLag is max.compaction.lag.ms: a log with dirty records older than that is cleaned whatever its ratio. 0 or
 	// Forever = no limit.
@@ -57,7 +58,9 @@ func (c Config) withDefaults() Config {
 	case c.MinDirtyRatio == 0:
 		c.MinDirtyRatio = defaultDirtyRatio
 	}
-	c.MinLag = max(c.MinLag, 0)
+	if c.MinLag < 0 {
+		c.MinLag = math.MaxInt64
+	}
 	if c.MaxLag <= 0 {
 		c.MaxLag = Forever
 	}
