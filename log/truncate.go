@@ -137,16 +137,38 @@ func (o *Offsets) clampToEnd() {
 	o.Durable = min(o.Durable, o.LogEnd)
 }
 
-// cutPoint is where a truncation to offset really cuts: the first offset of the batch that holds it.
+// cutPoint is where a truncation to offset really ends: behind the last batch that is left, which may be further down if
+// there is a gap. All that is promised of what is left must go by this: the next append lands here.
 func cutPoint(seg *segment.Segment, offset int64) (int64, error) {
 	p, err := seg.Find(offset)
 	if errors.Is(err, segment.ErrNotFound) {
-		return offset, nil // behind the last batch of this segment
+		return seg.NextOffset() // behind the last batch of this segment
 	}
 	if err != nil {
 		return 0, err
 	}
-	return min(offset, p.Base), nil
+	return endBefore(seg, p)
+}
+
+// endBefore is where the batch before p ends: the segment's base if p is the first.
+func endBefore(seg *segment.Segment, p segment.Position) (int64, error) {
+	end := seg.Base()
+	for back := int64(1); end < p.Base; back *= 2 {
+		at := max(p.Base-back, seg.Base())
+		for b, err := range seg.BatchesFrom(at) {
+			if err != nil {
+				return 0, err
+			}
+			if b.BaseOffset() >= p.Base {
+				break
+			}
+			end = b.NextOffset()
+		}
+		if end > seg.Base() || at == seg.Base() {
+			break
+		}
+	}
+	return end, nil
 }
 
 // lowerMarks makes the root's checkpoints promise nothing above end. The checkpoints come first: from here on a crash

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/partlog/partlog/record"
+
 	"github.com/partlog/partlog/vfs/vfstest"
 )
 
@@ -314,4 +316,35 @@ func TestTruncateTakesSegmentsFromTheHighestDown(t *testing.T) {
 		"rename " + logFile(6), "syncdir", "rename " + logFile(3), "syncdir",
 		"truncate " + logFile(0), "sync " + logFile(0), "syncdir",
 	}, order)
+}
+
+// A gap holds nothing, so the next append lands below the offset that was asked for: a recovery point or a durable hint up
+// there would make damage of it.
+func TestATruncationIntoAGapPromisesNothingAboveTheNewEnd(t *testing.T) {
+	for _, c := range []struct{ to, end int64 }{{2, 1}, {3, 1}, {5, 5}, {8, 5}, {9, 5}, {10, 10}, {11, 10}, {12, 12}, {14, 12}, {15, 12}} {
+		disk := vfstest.NewCrash(vfstest.CrashOptions{})
+		b := newBedOn(t, disk, Config{Durability: Buffered})
+		for _, base := range []int64{0, 4, 9} {
+			_, err := b.follow(batchOf(base, 0, record.None, "x"))
+			require.NoError(t, err)
+			if base == 4 {
+				require.NoError(t, b.Roll(ctx))
+			}
+		}
+		_, err := b.follow(batchOf(10, 0, record.None, "x", "y"), batchOf(16, 0, record.None, "x"))
+		require.NoError(t, err)
+		require.NoError(t, b.Sync(ctx))
+		b.truncate(c.to)
+		require.Equal(t, c.end, b.Offsets().LogEnd, "%+v", c)
+		require.LessOrEqual(t, b.Offsets().RecoveryPoint, c.end)
+		disk.Mark()
+		b.add("lost")
+		for d := range disk.Disks(vfstest.DiskOptions{}) {
+			again := &bed{t: t, fs: d.FS(), cfg: b.cfg, clock: b.clock}
+			again.open()
+			for _, f := range again.Recovery().Findings {
+				require.NotEqual(t, FindingShort, f.Kind, "%+v", c)
+			}
+		}
+	}
 }
