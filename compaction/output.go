@@ -19,6 +19,7 @@ type output struct {
 	base  int64 // of the first part
 	buf   []byte
 	parts []*segment.Segment
+	bases []int64 // of parts, and of one that could not be made
 	begun bool  // parts has one that takes batches
 	last  int64 // base of the part at work
 	size  int64 // of the part at work, with what is gathered
@@ -111,6 +112,7 @@ func (w *output) part(base int64) error {
 			return err
 		}
 	}
+	w.bases = append(w.bases, base)
 	s, err := segment.Create(w.r.in.Dir, base, w.o)
 	if err != nil {
 		return err
@@ -170,9 +172,8 @@ func (w *output) finish(kept []segment.AbortedTxn, newest *segment.Segment) (bas
 			return nil, 0, err
 		}
 		kept = kept[n:]
-		bases = append(bases, s.Base())
 	}
-	return bases, w.bytes, nil
+	return w.bases, w.bytes, nil
 }
 
 func (w *output) end(s *segment.Segment, kept []segment.AbortedTxn, age time.Time) error {
@@ -199,11 +200,13 @@ func (w *output) end(s *segment.Segment, kept []segment.AbortedTxn, age time.Tim
 func (w *output) discard() (err error) {
 	for _, s := range w.parts {
 		err = errors.Join(err, s.Abandon())
+	}
+	for _, base := range w.bases {
 		for _, kind := range kinds {
-			err = errors.Join(err, removeIfThere(w.o.FS, fileName(w.r.in.Dir, s.Base(), kind, cleaned)))
+			err = errors.Join(err, removeIfThere(w.o.FS, fileName(w.r.in.Dir, base, kind, cleaned)))
 		}
 	}
-	w.parts = nil
+	w.parts, w.bases = nil, nil
 	return err
 }
 
