@@ -16,7 +16,7 @@ func mapOf(bytes int64, load float64, exact bool) *keyMap {
 // Scenario: M001, M002
 func TestAllKeysAreFoundAgain(t *testing.T) {
 	for _, exact := range []bool{false, true} {
-		for _, n := range []int{10, 100, 1000, 5000, 200_000} {
+		for _, n := range []int{10, 100, 1000, 5000, 50_000} {
 			m := mapOf(48*int64(n), 0, exact)
 			if exact {
 				m = mapOf(96*int64(n)+4096, 0, true)

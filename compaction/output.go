@@ -20,10 +20,10 @@ type output struct {
 	buf   []byte
 	parts []*segment.Segment
 	bases []int64 // of parts, and of one that could not be made
-	begun bool  // parts has one that takes batches
-	last  int64 // base of the part at work
-	size  int64 // of the part at work, with what is gathered
-	bytes int64 // of all
+	begun bool    // parts has one that takes batches
+	last  int64   // base of the part at work
+	size  int64   // of the part at work, with what is gathered
+	bytes int64   // of all
 }
 
 const (

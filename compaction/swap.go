@@ -43,7 +43,7 @@ func Swap(dir string, o segment.Options, old []*segment.Segment, bases []int64) 
 			for _, seg := range live {
 				err = errors.Join(err, seg.Abandon())
 			}
-			return nil, fmt.Errorf("%w: %w", ErrUnsettled, err)
+			return nil, s.undo(err)
 		}
 		live = append(live, seg)
 	}
