@@ -45,6 +45,7 @@ public final class Driver {
         Batches.register(commands);
         Tools.register(commands);
         Cluster.register(commands);
+        Producing.register(commands);
 
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8), 1 << 16);
         BufferedWriter out = new BufferedWriter(new OutputStreamWriter(answers, StandardCharsets.UTF_8), 1 << 16);
