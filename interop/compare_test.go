@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/partlog/partlog/internal/golden"
+	"github.com/partlog/partlog/internal/producerstate"
 	"github.com/partlog/partlog/log"
 )
 
@@ -27,6 +30,9 @@ func (s *swap) compare() {
 	seen := r.Offsets()
 	require.NoError(t, s.m.settle(seen.LogStart, seen.LogEnd), "our reader after %s", s.last)
 	sameRecords(t, s.m.from(s.m.start), readAll(ctx, s, r))
+	committed := s.m.committed()
+	sameRecords(t, committed, readAll(ctx, s, r, log.WithIsolation(log.ReadCommitted)))
+	require.Equal(t, s.m.lastStable(), seen.LastStable, "last stable offset of our reader after %s", s.last)
 	require.NoError(t, s.learnBatches(ctx, r))
 	require.NoError(t, r.Close())
 	if s.clean {
@@ -40,6 +46,11 @@ func (s *swap) compare() {
 	kafkas, err := l.Records(0)
 	require.NoError(t, err)
 	sameRecords(t, s.m.from(l.Opened.LogStartOffset), kafkas)
+	var offsets []int64
+	for _, r := range committed {
+		offsets = append(offsets, r.Offset)
+	}
+	require.Equal(t, offsets, consume(t, l, l.Opened, 1<<20), "what read-committed readers of Kafka see after %s", s.last)
 
 	dir, ours, err := openOurs(ctx, ourOpen{Root: ourRoot, Topic: s.topic, Config: s.config})
 	require.NoError(t, err, "after %s", s.last)
@@ -73,8 +84,8 @@ func (s *swap) epochsLost(ours *log.Log) bool {
 
 const epochsFile = "leader-epoch-checkpoint"
 
-func readAll(ctx context.Context, s *swap, r *log.Reader) (out []Record) {
-	for rec, err := range r.Records(ctx, r.Offsets().LogStart) {
+func readAll(ctx context.Context, s *swap, r *log.Reader, o ...log.ReadOption) (out []Record) {
+	for rec, err := range r.Records(ctx, r.Offsets().LogStart, o...) {
 		require.NoError(s.t, err, "our reader after %s", s.last)
 		out = append(out, onWire(rec.Clone(), rec.Offset, "CreateTime"))
 	}
@@ -89,6 +100,7 @@ func (s *swap) learnBatches(ctx context.Context, r *log.Reader) error {
 			return err
 		}
 		s.m.bases = append(s.m.bases, b.BaseOffset())
+		s.learnTimes(b)
 	}
 	return nil
 }
@@ -107,6 +119,15 @@ func (s *swap) sameState(o partlogState, k State, epochsLost bool) {
 	if !epochsLost {
 		require.Equal(t, fmt.Sprint(epochs), fmt.Sprint(o.Epochs), "leader epochs after %s", s.last)
 	}
+	require.Equal(t, s.m.lastStable(), max(k.LastStableOffset, k.LogStartOffset), "Kafka's last stable offset after %s", s.last)
+	require.Equal(t, s.m.lastStable(), o.Offsets.LastStable, "last stable offset after %s", s.last)
+	below := func(a golden.AbortedTransaction) bool { return a.LastOffset < s.m.start }
+	kafkas, aborted := slices.DeleteFunc(k.AbortedTransactions, below), slices.DeleteFunc(o.Aborted, below)
+	require.Equal(t, fmt.Sprint(kafkas), fmt.Sprint(aborted), "aborted transactions after %s", s.last)
+	require.Equal(t, fmt.Sprint(s.fromStart(s.m.aborted())), fmt.Sprint(s.fromStart(aborted)), "the model's aborted transactions after %s", s.last)
+	require.NoError(t, s.m.allows(o.Producers), "after %s", s.last)
+	require.NoError(t, s.m.allows(k.Producers), "Kafka after %s", s.last)
+	s.bothKnow(k.Producers, o.Producers)
 	require.Len(t, o.Segments, len(k.Segments))
 	for i, seg := range k.Segments {
 		require.Equal(t, seg.BaseOffset, o.Segments[i].Base)
@@ -115,6 +136,36 @@ func (s *swap) sameState(o partlogState, k State, epochsLost bool) {
 			require.Equal(t, seg.LargestTimestamp, o.Segments[i].LargestTimestamp, "segment %d", seg.BaseOffset)
 		}
 	}
+}
+
+// fromStart leaves out transactions that begin below the start: who reads the log after a kill finds their beginning, or not, by
+// where the segment begins that holds the start. The last stable offset of others says nothing if it was that of such a one.
+func (s *swap) fromStart(all []golden.AbortedTransaction) (out []golden.AbortedTransaction) {
+	_, over := s.m.transactions()
+	for _, a := range all {
+		if a.FirstOffset < s.m.start {
+			continue
+		}
+		if slices.ContainsFunc(over, func(x ended) bool {
+			return x.FirstOffset < s.m.start && x.LastOffset > a.LastOffset
+		}) {
+			a.LastStableOffset = -1
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// bothKnow compares the producers of a folder as Kafka and ours take them from it.
+func (s *swap) bothKnow(kafkas, ours []golden.ProducerFacts) {
+	if !s.clean { // ours may remember more batches of each
+		ours = slices.Clone(ours)
+		for i := range min(len(ours), len(kafkas)) {
+			require.GreaterOrEqual(s.t, ours[i].CachedBatches, kafkas[i].CachedBatches)
+			ours[i].CachedBatches = kafkas[i].CachedBatches
+		}
+	}
+	require.Equal(s.t, kafkas, ours, "producers after %s", s.last)
 }
 
 // sameAnswers asks both for offsets of times and ends of epochs.
@@ -164,10 +215,19 @@ func (s *swap) contents(root string) map[string]string {
 	require.NoError(s.t, err)
 	for _, e := range entries {
 		switch filepath.Ext(e.Name()) {
-		case ".log", ".index", ".timeindex", "":
+		case ".log", ".index", ".timeindex", ".txnindex", "":
 			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
 			require.NoError(s.t, err)
-			out[e.Name()] = hash(b) + fmt.Sprintf(" %d bytes", len(b))
+			if len(b) > 0 || filepath.Ext(e.Name()) != ".txnindex" {
+				out[e.Name()] = hash(b) + fmt.Sprintf(" %d bytes", len(b))
+			}
+		case ".snapshot": // Kafka's entries are in no order
+			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			require.NoError(s.t, err)
+			entries, err := producerstate.Decode(e.Name(), b)
+			require.NoError(s.t, err)
+			slices.SortFunc(entries, func(a, b producerstate.Entry) int { return cmp.Compare(a.ProducerID, b.ProducerID) })
+			out[e.Name()] = fmt.Sprintf("%+v", entries)
 		}
 	}
 	for _, name := range []string{recoveryPointFile, logStartFile, highWatermarkFile} {

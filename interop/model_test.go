@@ -3,6 +3,8 @@ package interop
 import (
 	"fmt"
 	"sort"
+
+	"github.com/partlog/partlog/record"
 )
 
 // model is what a partition must hold.
@@ -14,12 +16,30 @@ type model struct {
 	onDisk       int64    // the start as the checkpoint has it
 	end          int64
 	maybe        []Record // an append nobody acknowledged: none of it, a prefix or all of it may be there
+	maybeOf      record.Producer
+	turns        []turn // what producers did, since the log was emptied; a cut takes the last ones away
 }
 
-func (m *model) append(rs []Record) {
+// append adds a batch of the given producer; one of ID -1, or one whose id only its client knows, is none.
+func (m *model) append(p record.Producer, rs []Record) {
+	if p.ID >= 0 {
+		t := turn{p: p, base: m.end, last: m.end + int64(len(rs)) - 1, timestamp: -1}
+		for _, r := range rs {
+			t.timestamp = max(t.timestamp, r.Timestamp)
+		}
+		m.turns = append(m.turns, t)
+	}
 	m.bases = append(m.bases, m.end)
 	m.records = append(m.records, rs...)
 	m.end += int64(len(rs))
+}
+
+// mark adds a marker.
+func (m *model) mark(t turn) {
+	t.base, t.last, t.marker = m.end, m.end, true
+	m.turns = append(m.turns, t)
+	m.bases = append(m.bases, m.end)
+	m.end++
 }
 
 // endAfter is the end after a truncation to offset: whole batches stay.
@@ -41,6 +61,9 @@ func (m *model) truncate(end int64, durable bool) {
 	}
 	for len(m.bases) > 0 && m.bases[len(m.bases)-1] >= end {
 		m.bases = m.bases[:len(m.bases)-1]
+	}
+	for len(m.turns) > 0 && m.turns[len(m.turns)-1].base >= end {
+		m.turns = m.turns[:len(m.turns)-1]
 	}
 	m.end = min(m.end, end)
 	m.start = min(m.start, m.end)
@@ -76,7 +99,10 @@ func (m *model) settle(start, end int64) error {
 		if end < m.end || end > m.end+int64(len(m.maybe)) {
 			return fmt.Errorf("the log ends at %d, the model at %d with up to %d more", end, m.end, len(m.maybe))
 		}
-		m.append(m.maybe[:end-m.end])
+		if m.maybeOf.ID >= 0 && end < m.end+int64(len(m.maybe)) {
+			return fmt.Errorf("the log ends at %d, inside a batch that begins at %d", end, m.end)
+		}
+		m.append(m.maybeOf, m.maybe[:end-m.end])
 	}
 	m.maybe = nil
 	if start == m.onDisk && start > m.start {

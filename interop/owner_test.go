@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/partlog/partlog/internal/golden"
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/record"
 )
@@ -15,6 +16,10 @@ type owner interface {
 	open() (opened, error)
 	// append adds one batch and returns its base offset. epoch is the leader's, for owners that are told.
 	append(batch record.Batch, follower bool, epoch int32) (base int64, err error)
+	// produce is append as leader for a batch with a producer id, which is kept; a repeated one has the base offset of the first.
+	produce(batch record.Batch, epoch int32) (base int64, err error)
+	end(m turn, version int, epoch int32) error
+	producers() ([]golden.ProducerFacts, error)
 	truncate(offset int64) (end int64, err error)
 	reset(offset int64) error
 	deleteRecords(before int64) error
@@ -33,8 +38,9 @@ type opened struct {
 
 // ours is partlog in a process of its own.
 type ours struct {
-	o ourOpen
-	p *pipe
+	o       ourOpen
+	p       *pipe
+	handles bool // batches of producers that repeat nothing and begin at no strange sequence may go through a handle
 }
 
 func (w *ours) name() string { return "partlog" }
@@ -70,6 +76,27 @@ func (w *ours) append(batch record.Batch, follower bool, _ int32) (int64, error)
 	}
 	_, err := w.p.call(cmd, a, &r)
 	return r.Base, err
+}
+
+func (w *ours) produce(batch record.Batch, _ int32) (int64, error) {
+	var r log.Appended
+	cmd := "append"
+	if _, _, sequence := batch.Producer(); w.handles && batch.Codec() == record.None && !batch.Transactional() && sequence < 1<<30 {
+		cmd = "handle"
+	}
+	_, err := w.p.call(cmd, args{"raw": batch.Bytes()}, &r)
+	return r.Base, err
+}
+
+func (w *ours) end(m turn, version int, _ int32) error {
+	_, err := w.p.call("endTxn", args{"producer": m.p, "commit": m.commit, "coordinator": m.coordinator, "version": version}, nil)
+	return err
+}
+
+func (w *ours) producers() ([]golden.ProducerFacts, error) {
+	var st partlogState
+	_, err := w.p.call("state", nil, &st)
+	return st.Producers, err
 }
 
 func (w *ours) truncate(offset int64) (end int64, err error) {
@@ -153,6 +180,21 @@ func (w *theirs) append(batch record.Batch, follower bool, epoch int32) (int64, 
 	}
 	r, err := w.l.AppendAsLeader(batch.Bytes(), epoch, "")
 	return r.FirstOffset, err
+}
+
+func (w *theirs) produce(batch record.Batch, epoch int32) (int64, error) {
+	r, err := w.l.AppendAsLeader(batch.Bytes(), epoch, "")
+	return r.FirstOffset, err
+}
+
+func (w *theirs) end(m turn, version int, epoch int32) error {
+	_, err := w.l.AppendMarker(record.Marker(m.commit, m.p, m.coordinator, time.Now()).Bytes(), epoch, version)
+	return err
+}
+
+func (w *theirs) producers() ([]golden.ProducerFacts, error) {
+	st, err := w.l.BriefState()
+	return st.Producers, err
 }
 
 func (w *theirs) truncate(offset int64) (int64, error) {
@@ -239,6 +281,16 @@ func (w *broker) append(batch record.Batch, _ bool, _ int32) (int64, error) {
 	}
 	return offsets[0], nil
 }
+
+func (w *broker) produce(batch record.Batch, _ int32) (int64, error) {
+	return w.b.ProduceRaw(w.topic, batch)
+}
+
+func (w *broker) end(m turn, version int, _ int32) error {
+	return w.b.WriteMarker(w.topic, m.p, m.commit, m.coordinator, version)
+}
+
+func (w *broker) producers() ([]golden.ProducerFacts, error) { return w.b.DescribeProducers(w.topic) }
 
 func (w *broker) truncate(int64) (int64, error) { return 0, errNotOffered }
 func (w *broker) reset(int64) error             { return errNotOffered }

@@ -89,15 +89,15 @@ func (p *pair) compareCommitted() {
 		require.NoError(t, err)
 		ours = append(ours, r.Offset)
 	}
-	require.Equal(t, p.consume(64+p.r.IntN(5000)), ours, "read-committed records")
+	require.Equal(t, consume(t, p.theirs, p.seen, 64+p.r.IntN(5000)), ours, "read-committed records")
 }
 
 // consume reads Kafka's log as a consumer does: a transaction that was aborted begins where the answer says, and ends at its
 // marker.
-func (p *pair) consume(maxBytes int) (offsets []int64) {
-	t := p.t
-	for next := p.seen.LogStartOffset; next < p.seen.LastStableOffset; {
-		got, err := p.theirs.ReadCommitted(next, maxBytes)
+func consume(t *testing.T, l *UnifiedLog, seen State, maxBytes int) (offsets []int64) {
+	t.Helper()
+	for next := seen.LogStartOffset; next < seen.LastStableOffset; {
+		got, err := l.ReadCommitted(next, maxBytes)
 		require.NoError(t, err)
 		before, from := next, next
 		slices.SortFunc(got.Aborted, func(a, b AbortedFetch) int { return cmp.Compare(a.FirstOffset, b.FirstOffset) })

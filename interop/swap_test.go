@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/partlog/partlog/internal/golden"
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/record"
 )
@@ -28,8 +29,9 @@ type swap struct {
 	owners []owner
 
 	m     model
-	epoch int32 // latest, as far as assigned here
-	clean bool  // how the last session ended
+	known map[int64]golden.ProducerFacts // by the present owner, of producers of our own
+	epoch int32                          // latest, as far as assigned here
+	clean bool                           // how the last session ended
 	last  string
 	story []string // what happened, for a failure's message
 }
@@ -43,7 +45,7 @@ func TestFolderSwapsBetweenPartlogAndUnifiedLog(t *testing.T) {
 	j, d := kafka(t)
 	s := newSwap(t, d, filepath.Join(t.TempDir(), "root"), "swap", 1)
 	s.owners = []owner{
-		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: s.config}},
+		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: s.config}, handles: true},
 		&theirs{java: j, o: OpenOptions{Root: s.root, Topic: s.topic, Config: s.config, NowMs: -1, TopicID: "AAECAwQFBgcICQoLDA0ODw"}},
 	}
 	s.play(rounds(t, "PARTLOG_INTEROP_ROUNDS", 20))
@@ -51,14 +53,14 @@ func TestFolderSwapsBetweenPartlogAndUnifiedLog(t *testing.T) {
 
 func TestFolderSwapsBetweenPartlogAndBroker(t *testing.T) {
 	j, d := kafka(t)
-	b := newBroker(t, nil)
+	b := newBroker(t, map[string]string{"transaction.partition.verification.enable": "false"}) // no coordinator knows our transactions
 	s := newSwap(t, d, b.Root, "swap", 2)
 	require.NoError(t, b.Start())
 	id, err := b.CreateTopic(s.topic, s.config)
 	require.NoError(t, err)
 	require.NoError(t, b.Stop())
 	s.owners = []owner{
-		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: s.config}},
+		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: s.config}, handles: true},
 		&broker{b: b, topic: s.topic},
 		&theirs{java: j, o: OpenOptions{Root: s.root, Topic: s.topic, Config: s.config, NowMs: -1, TopicID: id}},
 	}
@@ -106,16 +108,22 @@ func (s *swap) session(round int, w owner) {
 	s.note("-- round %d: %s opens, start %d end %d", round, w.name(), at.start, at.end)
 	require.NoError(t, s.m.settle(at.start, at.end), "%s after %s", w.name(), s.last)
 	s.epoch = max(s.epoch, at.epoch)
+	s.learnProducers(w)
 	if s.clean && round > 0 {
 		require.Empty(t, at.rebuilt, "%s rebuilt something although %s stopped cleanly", w.name(), s.last)
 	}
-	ops := 3 + s.r.IntN(8)
+	ops := 5 + s.r.IntN(10)
 	for range ops {
 		s.step(w)
 		if t.Failed() {
 			w.kill()
 			return
 		}
+	}
+	s.sameProducers(w)
+	if t.Failed() {
+		w.kill()
+		return
 	}
 	s.clean = s.r.IntN(3) > 0
 	s.last = w.name()
@@ -134,19 +142,52 @@ func (s *swap) step(w owner) {
 	t := s.t
 	switch verb := s.verb(w); verb {
 	case "append":
-		batch, rs := s.batch(w, false)
+		batch, rs := s.batch(nobodys, false)
 		base, err := w.append(batch, false, s.epoch)
 		require.NoError(t, err)
 		s.note("append %d records, %s, at %d", len(rs), batch.Codec(), base)
 		require.Equal(t, s.m.end, base)
-		s.m.append(rs)
+		s.m.append(nobodys, rs)
+	case "produce":
+		p := s.someProducer()
+		batch, rs := s.batch(p, false)
+		base, err := w.produce(batch, s.epoch)
+		s.note("append %d records, %s, of %+v at %d", len(rs), batch.Codec(), p, base)
+		require.NoError(t, err)
+		require.Equal(t, s.m.end, base)
+		s.m.append(p, rs)
+		s.took()
+	case "repeat":
+		s.repeat(w)
+	case "end":
+		m, version := s.someEnd()
+		s.note("%+v, version %d, at %d", m, version, s.m.end)
+		require.NoError(t, w.end(m, version, s.epoch))
+		s.m.mark(m)
+		s.took()
 	case "follow":
-		batch, rs := s.batch(w, true)
+		p := nobodys
+		if s.r.IntN(2) == 0 {
+			p = s.someProducer()
+		}
+		batch, rs := s.batch(p, true)
 		base, err := w.append(batch, true, s.epoch)
 		require.NoError(t, err)
-		s.note("append as follower %d records, %s, at %d epoch %d", len(rs), batch.Codec(), base, batch.LeaderEpoch())
+		s.note("append as follower %d records, %s, of %+v at %d epoch %d", len(rs), batch.Codec(), p, base, batch.LeaderEpoch())
 		require.Equal(t, s.m.end, base)
-		s.m.append(rs)
+		s.m.append(p, rs)
+		s.took()
+	case "follow end":
+		m, _ := s.someEnd()
+		batch := record.Marker(m.commit, m.p, m.coordinator, time.Now())
+		batch.SetBaseOffset(s.m.end)
+		batch.SetLeaderEpoch(max(s.epoch, 0))
+		base, err := w.append(batch, true, s.epoch)
+		require.NoError(t, err)
+		s.note("append as follower %+v at %d epoch %d", m, base, batch.LeaderEpoch())
+		require.Equal(t, s.m.end, base)
+		s.m.mark(m)
+		s.took()
 	case "truncate":
 		offset := s.cutPoint(w)
 		end, err := w.truncate(offset)
@@ -154,13 +195,15 @@ func (s *swap) step(w owner) {
 		s.note("truncate to %d, end %d", offset, end)
 		require.Equal(t, s.m.endAfter(offset), end)
 		s.m.truncate(end, w.name() == "partlog")
+		s.learnProducers(w)
 	case "reset":
 		offset := s.m.end + int64(s.r.IntN(3))*1000
 		require.NoError(t, w.reset(offset))
 		s.note("reset to %d", offset)
 		s.m = model{start: offset, end: offset, durableStart: offset, onDisk: min(s.m.onDisk, offset)}
+		s.learnProducers(w)
 	case "delete":
-		before := s.m.start + s.r.Int64N(s.m.end-s.m.start+1)
+		before := s.m.start + s.r.Int64N(s.m.lastStable()-s.m.start+1) // no open transaction loses its beginning: see reopens
 		require.NoError(t, w.deleteRecords(before))
 		s.note("delete records before %d", before)
 		s.m.raise(before, w.name() == "partlog")
@@ -175,9 +218,9 @@ func (s *swap) step(w owner) {
 }
 
 func (s *swap) verb(w owner) string {
-	verbs := []string{"append", "append", "append", "append", "append", "delete"}
+	verbs := []string{"append", "append", "append", "produce", "produce", "produce", "produce", "end", "end", "repeat", "delete"}
 	if w.name() != "broker" {
-		verbs = append(verbs, "follow", "follow", "truncate", "truncate", "roll")
+		verbs = append(verbs, "follow", "follow", "follow end", "truncate", "truncate", "roll")
 		if s.r.IntN(8) == 0 {
 			verbs = append(verbs, "reset")
 		}
@@ -189,8 +232,12 @@ func (s *swap) verb(w owner) string {
 }
 
 // batch makes a batch and what the model shall hold of it.
-func (s *swap) batch(w owner, follower bool) (record.Batch, []Record) {
-	b := record.NewBuilder(record.BuilderOptions{Codec: codecs[s.r.IntN(len(codecs))]})
+func (s *swap) batch(p record.Producer, follower bool) (record.Batch, []Record) {
+	o := record.BuilderOptions{Codec: codecs[s.r.IntN(len(codecs))]}
+	if p.ID >= 0 {
+		o.Producer = &p
+	}
+	b := record.NewBuilder(o)
 	if follower {
 		b.SetBaseOffset(s.m.end)
 	}
@@ -215,7 +262,7 @@ func (s *swap) batch(w owner, follower bool) (record.Batch, []Record) {
 
 // cutPoint is an offset to truncate to: any for ours, a batch's first for Kafka, which trusts its callers in that.
 func (s *swap) cutPoint(w owner) int64 {
-	lowest := max(s.m.start, s.m.end-60)
+	lowest := min(max(s.m.start, s.m.end-60, s.m.reopens()), s.m.end)
 	offset := lowest + s.r.Int64N(s.m.end-lowest+1)
 	if w.name() != "partlog" {
 		return s.m.endAfter(offset)
@@ -230,10 +277,19 @@ func (s *swap) die(w owner) {
 		s.note("%s is killed at rest, end %d", w.name(), s.m.end)
 		return
 	}
-	batch, rs := s.batch(w, false)
+	p := nobodys
+	if s.r.IntN(2) == 0 {
+		p = s.someProducer()
+	}
+	batch, rs := s.batch(p, false)
 	done := make(chan error, 1)
 	go func() {
-		_, err := w.append(batch, false, s.epoch)
+		var err error
+		if p.ID < 0 {
+			_, err = w.append(batch, false, s.epoch)
+		} else {
+			_, err = w.produce(batch, s.epoch)
+		}
 		done <- err
 	}()
 	time.Sleep(time.Duration(s.r.IntN(3000)) * time.Microsecond)
@@ -241,8 +297,8 @@ func (s *swap) die(w owner) {
 	err := <-done
 	s.note("%s is killed while it appends %d records (%v), end before %d", w.name(), len(rs), err != nil, s.m.end)
 	if err == nil {
-		s.m.append(rs)
+		s.m.append(p, rs)
 		return
 	}
-	s.m.maybe = rs
+	s.m.maybe, s.m.maybeOf = rs, p
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/partlog/partlog/internal/golden"
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/record"
 )
@@ -21,6 +22,9 @@ type partlogState struct {
 	Epochs   []log.EpochEntry
 	Recovery log.RecoveryReport
 	Segments []log.SegmentInfo
+
+	Producers []golden.ProducerFacts
+	Aborted   []golden.AbortedTransaction
 }
 
 // ourOpen are the arguments of the victim's open.
@@ -73,6 +77,11 @@ type victimRequest struct {
 	As     string `json:"as"`
 	Offset int64  `json:"offset"`
 	Epoch  int32  `json:"epoch"`
+
+	Producer    record.Producer `json:"producer"`
+	Commit      bool            `json:"commit"`
+	Coordinator int32           `json:"coordinator"`
+	Version     int             `json:"version"`
 }
 
 func (v *victim) do(line []byte) (any, error) {
@@ -92,6 +101,10 @@ func (v *victim) do(line []byte) (any, error) {
 			o.As, o.LeaderEpoch = log.Follower, &r.Epoch
 		}
 		return v.log.AppendBatches(ctx, r.Raw, o)
+	case "handle":
+		return v.appendByHandle(ctx, r.Raw)
+	case "endTxn":
+		return v.log.EndTxn(ctx, r.Producer, r.Commit, r.Coordinator, r.Version)
 	case "appendRecords":
 		return v.appendRecords(ctx, r.Raw)
 	case "truncate":
@@ -121,19 +134,36 @@ func (v *victim) open(ctx context.Context, o ourOpen) (_ any, err error) {
 
 // appendRecords appends the records of an encoded batch through the records' own door.
 func (v *victim) appendRecords(ctx context.Context, raw []byte) (any, error) {
-	batch, err := record.View(raw)
+	_, rs, err := unpacked(raw)
 	if err != nil {
 		return nil, err
 	}
-	var rs []record.Record
+	base, err := v.log.Append(ctx, rs...)
+	return log.Appended{Base: base, Last: base + int64(len(rs)) - 1}, err
+}
+
+// appendByHandle appends them through the handle of a producer, which finds the sequence by itself.
+func (v *victim) appendByHandle(ctx context.Context, raw []byte) (any, error) {
+	batch, rs, err := unpacked(raw)
+	if err != nil {
+		return nil, err
+	}
+	id, epoch, _ := batch.Producer()
+	base, err := v.log.Producer(id, epoch).Append(ctx, rs...)
+	return log.Appended{Base: base, Last: base + int64(len(rs)) - 1}, err
+}
+
+func unpacked(raw []byte) (batch record.Batch, rs []record.Record, err error) {
+	if batch, err = record.View(raw); err != nil {
+		return batch, nil, err
+	}
 	for r, err := range batch.Records(nil) {
 		if err != nil {
-			return nil, err
+			return batch, nil, err
 		}
 		rs = append(rs, r.Clone())
 	}
-	base, err := v.log.Append(ctx, rs...)
-	return log.Appended{Base: base, Last: base + int64(len(rs)) - 1}, err
+	return batch, rs, nil
 }
 
 // openOurs opens one partition of a root.
@@ -156,5 +186,20 @@ func openOurs(ctx context.Context, o ourOpen) (*log.Dir, *log.Log, error) {
 }
 
 func stateOf(l *log.Log) partlogState {
-	return partlogState{Offsets: l.Offsets(), Epochs: l.Epochs(), Recovery: l.Recovery(), Segments: l.SegmentInfos()}
+	s := partlogState{Offsets: l.Offsets(), Epochs: l.Epochs(), Recovery: l.Recovery(), Segments: l.SegmentInfos(), Producers: factsOf(l)}
+	all, _ := l.AbortedTxns()
+	for _, a := range all {
+		s.Aborted = append(s.Aborted, golden.AbortedTransaction{ProducerID: a.ProducerID, FirstOffset: a.FirstOffset, LastOffset: a.LastOffset, LastStableOffset: a.LastStable})
+	}
+	return s
+}
+
+// factsOf are the producers of a log of ours in Kafka's words.
+func factsOf(l *log.Log) []golden.ProducerFacts {
+	all := []golden.ProducerFacts{}
+	for _, f := range l.Producers() {
+		all = append(all, golden.ProducerFacts{ProducerID: f.ID, Epoch: f.Epoch, LastSequence: f.LastSequence, LastOffset: f.LastOffset,
+			LastTimestamp: f.LastTimestamp, CoordinatorEpoch: f.CoordinatorEpoch, TxnFirstOffset: f.TxnStart, CachedBatches: f.Batches})
+	}
+	return all
 }
