@@ -52,7 +52,7 @@ func encoded(t *testing.T, p record.Producer, what string, n int) record.Batch {
 }
 
 // asSeen compares what a real consumer met in both isolations with what a log or reader of ours shows.
-func asSeen(t *testing.T, b *Broker, topic string, uncommitted, committed Consumed, o log.Offsets, ours func(log.Isolation) []Record) {
+func asSeen(t *testing.T, uncommitted, committed Consumed, o log.Offsets, ours func(log.Isolation) []Record) {
 	t.Helper()
 	require.Equal(t, uncommitted.EndOffset, o.LogEnd)
 	require.Equal(t, committed.EndOffset, o.LastStable, "a read-committed consumer's end is the last stable offset")
@@ -129,7 +129,7 @@ func TestWhatARealTransactionalProducerWroteReadsTheSameHere(t *testing.T) {
 	folder := filepath.Join(b.Root, topic+"-0")
 	reader, err := log.OpenReader(folder, log.ReaderOptions{})
 	require.NoError(t, err)
-	asSeen(t, b, topic, uncommitted, committed, reader.Offsets(), func(i log.Isolation) []Record {
+	asSeen(t, uncommitted, committed, reader.Offsets(), func(i log.Isolation) []Record {
 		return recordsOf(t, reader.Records(ctx, 0, log.WithIsolation(i)))
 	})
 	require.NoError(t, reader.Close())
@@ -139,7 +139,7 @@ func TestWhatARealTransactionalProducerWroteReadsTheSameHere(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, l.Recovery().Clean)
 	require.Empty(t, l.Recovery().Rebuilt)
-	asSeen(t, b, topic, uncommitted, committed, l.Offsets(), func(i log.Isolation) []Record {
+	asSeen(t, uncommitted, committed, l.Offsets(), func(i log.Isolation) []Record {
 		return recordsOf(t, l.Records(ctx, 0, log.WithIsolation(i)))
 	})
 	require.Equal(t, known, described(l.Producers()))
@@ -256,7 +256,7 @@ func TestARealReadCommittedConsumerSeesWhatOursDoes(t *testing.T) {
 	require.NoError(t, b.Start())
 	require.Empty(t, rebuilding(b.LogLines("partition="+topic+"-0")))
 	uncommitted, committed := consumeBoth(t, b, topic)
-	asSeen(t, b, topic, uncommitted, committed, at, func(i log.Isolation) []Record { return seen[i] })
+	asSeen(t, uncommitted, committed, at, func(i log.Isolation) []Record { return seen[i] })
 	got, err := b.DescribeProducers(topic)
 	require.NoError(t, err)
 	require.Equal(t, known, got)
@@ -276,7 +276,7 @@ func TestARealReadCommittedConsumerSeesWhatOursDoes(t *testing.T) {
 	require.NoError(t, b.Stop())
 	reader, err := log.OpenReader(filepath.Join(b.Root, topic+"-0"), log.ReaderOptions{})
 	require.NoError(t, err)
-	asSeen(t, b, topic, uncommitted, committed, reader.Offsets(), func(i log.Isolation) []Record {
+	asSeen(t, uncommitted, committed, reader.Offsets(), func(i log.Isolation) []Record {
 		return recordsOf(t, reader.Records(ctx, 0, log.WithIsolation(i)))
 	})
 	require.NoError(t, reader.Close())
