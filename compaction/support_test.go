@@ -3,9 +3,7 @@ package compaction
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"testing"
 	"time"
@@ -267,9 +265,4 @@ func (w *world) files() (out []string) {
 		out = append(out, e.Name())
 	}
 	return out
-}
-
-func exists(fsys vfs.FS, name string) bool {
-	_, err := fsys.Stat(name)
-	return !errors.Is(err, fs.ErrNotExist)
 }
