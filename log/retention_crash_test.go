@@ -20,8 +20,8 @@ type shedWorld struct {
 	start *expect // before the first operation
 }
 
-// shedStart makes a disk with a log that begins at 7: n segments of one or two batches and two epochs; with four, the second
-// one holds an aborted transaction.
+// shedStart makes a disk with a log that begins at 7: n segments of one or two batches and two epochs; of four, the second
+// one holds an aborted transaction, and a single one has three batches.
 func shedStart(t testing.TB, mode Durability, n int, wrap func(vfs.FS) vfs.FS) *shedWorld {
 	t.Helper()
 	w := newWorld(vfstest.NewCrash(vfstest.CrashOptions{Now: crashClock}), mode, expect{starts: []int64{0}}, nil)
@@ -38,6 +38,10 @@ func shedStart(t testing.TB, mode Durability, n int, wrap func(vfs.FS) vfs.FS) *
 		case n == 4 && i == 1:
 			require.NoError(t, w.produce(7, true, mode))
 			require.NoError(t, w.end(7, false))
+		case n == 1:
+			require.NoError(t, w.append(1, mode))
+			require.NoError(t, w.append(1, mode))
+			require.NoError(t, w.append(1, mode))
 		default:
 			require.NoError(t, w.append(1+i%2, mode))
 		}
@@ -195,7 +199,7 @@ var sheds = []struct {
 	{"the oldest of a full log", 4, Config{RetentionTime: Forever, MaxBytes: 420, WhenFull: DropOldest}, func(w *shedWorld) error {
 		return w.put1("append to a full log")
 	}},
-	{"all of a full log", 2, Config{RetentionTime: Forever, MaxBytes: 200, WhenFull: DropOldest}, func(w *shedWorld) error {
+	{"all of a full log", 1, Config{RetentionTime: Forever, MaxBytes: 250, WhenFull: DropOldest}, func(w *shedWorld) error {
 		return w.put1("append to a full log")
 	}},
 	{"with a clean stop behind it", 4, Config{RetentionTime: time.Second}, func(w *shedWorld) error {

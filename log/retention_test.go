@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -624,6 +625,103 @@ func TestRetainHearsItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	b.write.unlock()
 	require.Equal(t, 2, b.retain().Dropped)
+}
+
+// A plan is not carried out on a log that is another one by now.
+func TestAPlanIsForTheLogItWasMadeFor(t *testing.T) {
+	for name, change := range map[string]func(b *bed){
+		"a lower high watermark": func(b *bed) {
+			_, err := b.SetHighWatermark(3)
+			require.NoError(t, err)
+		},
+		"a truncation": func(b *bed) {
+			_, err := b.Truncate(ctx, 12)
+			require.NoError(t, err)
+		},
+		"another's drop": func(b *bed) { require.NoError(t, b.ResetTo(ctx, 0)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, Config{Visibility: External, RetentionTime: time.Second})
+			b.inSegments(1, 1, 1)
+			_, err := b.SetHighWatermark(15)
+			require.NoError(t, err)
+			plan, cuts := b.planRetention(b.now())
+			require.Len(t, plan.Drop, 3)
+			change(b)
+			before := b.bases()
+			var r RetentionReport
+			require.NoError(t, b.carryOut(ctx, &r, plan.Drop[:2], cuts))
+			require.Zero(t, r.Dropped)
+			require.Equal(t, before, b.bases())
+		})
+	}
+}
+
+// Report: B185, B194
+func TestReadersAppendsTruncationsAndDropsRunTogether(t *testing.T) {
+	b := newBed(t, Config{RetentionBytes: 400, RetentionTime: Forever, SegmentBytes: 300, FileDeleteDelay: Immediately, Durability: Buffered})
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	again := func(f func() error) {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := f(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 2 {
+		again(func() error {
+			_, err := b.Retain(ctx)
+			return err
+		})
+	}
+	again(func() error {
+		start := b.Offsets().LogStart
+		next := int64(-1)
+		for r, err := range b.Records(ctx, start) {
+			if errors.Is(err, ErrOffsetOutOfRange) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if next >= 0 && r.Offset != next || string(r.Value) != fmt.Sprint(r.Offset) {
+				return fmt.Errorf("record %d holds %q, %d was next", r.Offset, r.Value, next)
+			}
+			next = r.Offset + 1
+		}
+		return nil
+	})
+	again(func() error {
+		b.PlanRetention(b.now())
+		b.Stats()
+		b.SegmentInfos()
+		return nil
+	})
+	again(func() error { return b.Sync(ctx) })
+	for i := range 400 {
+		require.EqualValues(t, i, b.add(fmt.Sprint(i)))
+		if i%50 == 49 {
+			require.NoError(t, b.DeleteRecords(ctx, int64(i)))
+			o := b.Offsets()
+			require.GreaterOrEqual(t, o.LogEnd, int64(i+1), "what was appended meanwhile stays")
+		}
+	}
+	close(stop)
+	all.Wait()
+	b.retain()
+	require.LessOrEqual(t, b.Stats().Bytes, int64(400+300))
+	start := b.Offsets().LogStart
+	b.reopen()
+	require.Equal(t, offsetsIn(start, 400), b.readAll(start))
 }
 
 func TestASpareIsAskedForEachAppend(t *testing.T) {
