@@ -13,11 +13,13 @@ func commands() []*command {
 		epochsCommand(),
 		dumpCommand(),
 		verifyCommand(),
+		planCommand(),
 		// writing
 		appendCommand(),
 		truncateCommand(),
 		restartCommand(),
 		deleteRecordsCommand(),
+		retainCommand(),
 		rollCommand(),
 		repairCommand(),
 		// about itself

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/vfs"
@@ -19,6 +20,11 @@ type writing struct {
 // openForWriting takes the lock of the root, opens the partition (recovering it if the last stop was not clean) and
 // says on standard error what a person should know: foreign folders, what recovery found, settings without effect.
 func openForWriting(ctx context.Context, e *env, t *target, s settings, c log.Config) (*writing, error) {
+	return openAt(ctx, e, t, s, c, nil)
+}
+
+// openAt is openForWriting with another clock.
+func openAt(ctx context.Context, e *env, t *target, s settings, c log.Config, clock func() time.Time) (*writing, error) {
 	tp, err := t.one()
 	if err != nil {
 		return nil, err
@@ -27,7 +33,7 @@ func openForWriting(ctx context.Context, e *env, t *target, s settings, c log.Co
 		return nil, fmt.Errorf("%s is not how a log spells %s; rename the folder first", t.folder, tp)
 	}
 	s.notes(e)
-	d, err := log.OpenDir(t.root, log.DirConfig{})
+	d, err := log.OpenDir(t.root, log.DirConfig{Now: clock})
 	if err != nil {
 		return nil, inUse(t.root, err)
 	}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+// planning is one kind of plan: what some change would do to a log, without doing it.
+type planning struct {
+	name string // the word behind plan
+	help string // a paragraph, and what the JSON holds
+	look func(ctx context.Context, e *env, l *log.Log, now time.Time, asJSON bool) error
+}
+
+// plannings are the kinds in the order of the help.
+var plannings = []planning{retentionPlanning}
+
+func planCommand() *command {
+	var names, texts []string
+	for _, p := range plannings {
+		names, texts = append(names, p.name), append(texts, strings.TrimSpace(p.help))
+	}
+	return &command{
+		name: "plan", args: strings.Join(names, "|") + " DIR", summary: "what " + strings.Join(names, " or ") + " would do, without doing it",
+		help: strings.Join(texts, "\n\n") + `
+
+DIR is a partition folder, or a log root for all its partitions. The settings are Kafka's defaults: a broker keeps a topic's
+own elsewhere, so give them with --config. The log is opened as a writer would, over a copy-on-write view in memory: no byte
+changes, no lock is taken, and it works beside a broker.`,
+		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := fl.Bool("json", false, "one JSON object a line and partition")
+			var now millis
+			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
+			s := configFlag(fl)
+			return func(ctx context.Context, e *env, args []string) error {
+				if err := want(args, strings.Join(names, " or "), "DIR"); err != nil {
+					return err
+				}
+				for _, p := range plannings {
+					if p.name == args[0] {
+						return runPlan(ctx, e, p, args[1], s, now, *asJSON)
+					}
+				}
+				return usagef("no plan %q; want %s", args[0], strings.Join(names, " or "))
+			}
+		},
+	}
+}
+
+func runPlan(ctx context.Context, e *env, p planning, dir string, s settings, now millis, asJSON bool) error {
+	c, err := s.config()
+	if err != nil {
+		return err
+	}
+	t, err := lookAt(dir)
+	if err != nil {
+		return err
+	}
+	if t.isRoot && len(t.partitions) == 0 {
+		return t.noPartition(dir)
+	}
+	s.notes(e)
+	t.notePassed(e)
+	clock, failed := now.clock(), 0
+	for _, tp := range t.partitions {
+		err := viewed(ctx, t, tp, c, clock, func(l *log.Log) error { return p.look(ctx, e, l, clock(), asJSON) })
+		if err != nil && (!t.isRoot || ctx.Err() != nil || errors.Is(err, syscall.EPIPE)) {
+			return err
+		}
+		if err != nil {
+			fmt.Fprintf(e.err, "partlog plan: %s: %s\n", tp, sentence(err))
+			failed = max(failed, failureCode(err))
+		}
+	}
+	if failed != 0 {
+		return &exit{code: failed}
+	}
+	return nil
+}
