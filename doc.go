@@ -7,6 +7,7 @@
 //	examples         programs to start from
 //	cmd/partlog      the command: cat, append, dump, info, verify, repair, …
 //	log              Log, Dir, Reader: append, read, follow, fetch, truncate, recover
+//	retention        which segments may go, as a pure decision
 //	segment          one .log file with its indexes
 //	index timeindex  the sparse index files, usable on their own
 //	record           batches: encode, decode, validate, iterate; codecs; old message sets
