@@ -2,7 +2,11 @@ package log
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"math"
 	"slices"
+	"sync"
 
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
@@ -12,14 +16,19 @@ import (
 // marker, are not to be shown. A broker's fetch answer lists the first two fields.
 type AbortedTxn = segment.AbortedTxn
 
-// aborts is what a read-committed reader must not show, sorted by producer and first offset. It is collected for one
-// range of offsets at a time; all below the last stable offset is in the indexes, because they are written before it moves.
+// aborts is what a read-committed reader must not show. It is collected as the reader goes on: each entry of the indexes is
+// read once, and forgotten when the reader is past it. All below the last stable offset is in the indexes, because they are
+// written before it moves.
 type aborts struct {
 	v    *view
+	list []segment.AbortedTxn // by producer and first offset; nothing of [from, upTo) is missing
 	from int64
 	upTo int64
-	cuts uint64
-	list []segment.AbortedTxn
+	cuts uint64 // truncations; any makes it begin anew
+
+	seg    *segment.Segment // whose index is read next, behind the first read entries; nil: not begun
+	read   int64
+	recent int // of view.recent, likewise
 }
 
 // hides says whether a batch is not for read-committed readers: a marker, or data of an aborted transaction.
@@ -28,18 +37,20 @@ func (a *aborts) hides(b record.Batch) (bool, error) {
 		return b.Control(), nil
 	}
 	o, cuts := a.v.loadCuts()
-	if base := b.BaseOffset(); base < a.from || base >= a.upTo || cuts != a.cuts {
+	if base := b.BaseOffset(); base < a.from || b.NextOffset() > a.upTo || cuts != a.cuts {
 		segs := *a.v.list.Load()
 		upTo := o.LastStable
 		if i := segs.floor(base) + 1; i < len(segs) {
 			upTo = min(upTo, segs[i].Base())
 		}
-		upTo = max(upTo, b.NextOffset())
-		list, err := a.v.aborted(base, upTo)
-		if err != nil {
+		if cuts != a.cuts {
+			a.seg = nil
+		}
+		a.cuts = cuts
+		if err := a.collect(base, max(upTo, b.NextOffset())); err != nil {
+			a.seg = nil
 			return false, err
 		}
-		a.list, a.from, a.upTo, a.cuts = list, base, upTo, cuts
 	}
 	return hidden(a.list, b), nil
 }
@@ -48,54 +59,151 @@ func (a *aborts) hides(b record.Batch) (bool, error) {
 func hidden(list []segment.AbortedTxn, b record.Batch) bool {
 	id, _, _ := b.Producer()
 	base := b.BaseOffset()
-	i, found := slices.BinarySearchFunc(list, segment.AbortedTxn{ProducerID: id, FirstOffset: base}, byProducer)
-	if !found {
-		i--
-	}
+	i, _ := slices.BinarySearchFunc(list, segment.AbortedTxn{ProducerID: id, FirstOffset: base, LastOffset: math.MaxInt64}, byProducer)
+	i-- // the last one that begins at or below
 	return i >= 0 && list[i].ProducerID == id && base <= list[i].LastOffset
 }
 
 func byProducer(a, b segment.AbortedTxn) int {
-	return cmp.Or(cmp.Compare(a.ProducerID, b.ProducerID), cmp.Compare(a.FirstOffset, b.FirstOffset))
+	return cmp.Or(cmp.Compare(a.ProducerID, b.ProducerID), cmp.Compare(a.FirstOffset, b.FirstOffset), cmp.Compare(a.LastOffset, b.LastOffset))
 }
 
-// aborted collects the transactions that a reader of [from, upTo) must not show. The segments may change meanwhile: then
-// it is done again with those that are there now.
-func (v *view) aborted(from, upTo int64) ([]segment.AbortedTxn, error) {
+// collect makes the list whole for [from, upTo). The segments may change meanwhile: then it is done again with those that
+// are there now.
+func (a *aborts) collect(from, upTo int64) error {
+	if from < a.from {
+		a.seg = nil
+	}
 	for {
-		list := v.list.Load()
-		found, err := (*list).aborted(from, upTo)
-		if err != nil && passing(err) && v.list.Load() != list {
-			continue
+		list := a.v.list.Load()
+		if a.seg != nil && !slices.Contains(*list, a.seg) {
+			a.seg = nil // deleted, rewritten, or opened anew
 		}
-		if err != nil {
-			if v.closed.Load() {
-				return nil, ErrClosed
-			}
-			return nil, err
+		if a.seg == nil {
+			a.list, a.read, a.recent = a.list[:0], 0, 0
 		}
-		if v.recent != nil {
-			for _, t := range v.recent() {
-				if t.LastOffset >= from && t.FirstOffset < upTo {
-					found = append(found, t)
-				}
-			}
+		a.list = slices.DeleteFunc(a.list, func(t segment.AbortedTxn) bool { return t.LastOffset < from })
+		err := a.advance(*list, from, upTo)
+		switch {
+		case err == nil:
+			a.lately(from)
+			slices.SortFunc(a.list, byProducer)
+			a.list = slices.CompactFunc(a.list, func(x, y segment.AbortedTxn) bool { return byProducer(x, y) == 0 })
+			a.from, a.upTo = from, upTo
+			return nil
+		case a.v.closed.Load():
+			return ErrClosed
+		case !passing(err) || a.v.list.Load() == list:
+			return err
 		}
-		slices.SortFunc(found, byProducer)
-		return found, nil
+		a.seg = nil
 	}
 }
 
-func (s segments) aborted(from, upTo int64) (all []segment.AbortedTxn, err error) {
-	for _, seg := range s[max(0, s.floor(from)):] {
-		found, complete, err := seg.Aborted(from, upTo)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-		if complete {
-			break
+// advance reads on in the indexes until no transaction that begins below upTo can be missing.
+func (a *aborts) advance(segs segments, from, upTo int64) error {
+	i := max(0, segs.floor(from))
+	if a.seg != nil {
+		i = slices.Index(segs, a.seg)
+	}
+	take := func(t segment.AbortedTxn) {
+		if t.LastOffset >= from {
+			a.list = append(a.list, t)
 		}
 	}
-	return all, nil
+	for ; i < len(segs); i++ {
+		if segs[i] != a.seg {
+			a.seg, a.read = segs[i], 0
+		}
+		n, complete, err := segs[i].AbortedFrom(a.read, upTo, take)
+		a.read += n
+		if errors.Is(err, segment.ErrCorrupt) { // what looked right in it need not be
+			a.list = slices.DeleteFunc(a.list, func(t segment.AbortedTxn) bool { return t.LastOffset >= segs[i].Base() })
+			complete, err = a.v.instead(segs[:i+1], upTo, take)
+		}
+		if err != nil || complete {
+			return err
+		}
+	}
+	return nil
 }
+
+// lately adds what the indexes may not have yet.
+func (a *aborts) lately(from int64) {
+	if a.v.recent == nil {
+		return
+	}
+	all := a.v.recent()
+	if a.recent > len(all) {
+		a.recent = 0
+	}
+	for _, t := range all[a.recent:] {
+		if t.LastOffset >= from {
+			a.list = append(a.list, t)
+		}
+	}
+	a.recent = len(all)
+}
+
+// aborted collects the transactions that have something in [from, upTo), by producer and first offset.
+func (v *view) aborted(from, upTo int64) ([]segment.AbortedTxn, error) {
+	a := aborts{v: v}
+	if err := a.collect(from, upTo); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(a.list, func(t segment.AbortedTxn) bool { return t.FirstOffset >= upTo }), nil
+}
+
+// spoiled takes the place of an index of aborted transactions that cannot be right, for as long as nobody has made it anew:
+// what the batches say.
+type spoiled struct {
+	seg  *segment.Segment
+	scan abortScan
+}
+
+// spoils are those of a partition that were found last.
+type spoils struct {
+	mu  sync.Mutex // a leaf, held for a look only
+	all []spoiled
+}
+
+const (
+	mostSpoiled = 4       // that are remembered
+	mostAborted = 1 << 20 // entries of one: about 32 MiB
+)
+
+// instead is AbortedFrom for the last of the segments, from the first entry on, where its index is damaged.
+func (v *view) instead(segs segments, upTo int64, take func(segment.AbortedTxn)) (complete bool, err error) {
+	s := v.takeSpoiled(segs)
+	err = s.scan.run(v, segs)
+	for _, t := range s.scan.list {
+		if take(t); t.LastStable >= upTo {
+			complete = true
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	v.spoiled.mu.Lock()
+	defer v.spoiled.mu.Unlock()
+	if v.spoiled.all = append(v.spoiled.all, s); len(v.spoiled.all) > mostSpoiled {
+		v.spoiled.all = slices.Delete(v.spoiled.all, 0, 1)
+	}
+	return complete, nil
+}
+
+// takeSpoiled is what was found at the last time, or nothing yet. It is the caller's until it is put back.
+func (v *view) takeSpoiled(segs segments) spoiled {
+	_, cuts := v.loadCuts()
+	v.spoiled.mu.Lock()
+	defer v.spoiled.mu.Unlock()
+	i := slices.IndexFunc(v.spoiled.all, func(s spoiled) bool { return s.seg == segs.active() && s.scan.cuts == cuts })
+	if i < 0 {
+		return spoiled{seg: segs.active(), scan: abortScan{cuts: cuts}}
+	}
+	s := v.spoiled.all[i]
+	v.spoiled.all = slices.Delete(v.spoiled.all, i, i+1)
+	return s
+}
+
+var errManyAborted = fmt.Errorf("%w: more than %d aborted transactions in a segment whose index of them is damaged", segment.ErrCorrupt, mostAborted)

@@ -1,8 +1,14 @@
 package log
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +17,8 @@ import (
 
 	"github.com/partlog/partlog/internal/golden"
 	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/vfs"
+	"github.com/partlog/partlog/vfs/vfstest"
 )
 
 // asCommitted compares offsets and values with what a real read-committed consumer got.
@@ -218,4 +226,154 @@ func TestFollowReadCommittedWaitsForTheEndOfATransaction(t *testing.T) {
 	require.NoError(t, b.dir.Close())
 	_, open := <-got
 	require.False(t, open)
+}
+
+// What a client must know to read what it got, and not a transaction more (a broker gives some more).
+func TestAFetchListsExactlyTheAbortedTransactionsOfWhatItGives(t *testing.T) {
+	for name, c := range map[string]Config{"sparse index": {}, "dense index": {IndexIntervalBytes: 1}} {
+		t.Run(name, func(t *testing.T) {
+			c.SegmentBytes = 1500
+			b := newBed(t, c)
+			var all []AbortedTxn
+			size := map[int64]int64{} // by base offset
+			for i := range int32(30) {
+				first := b.mustSend(inTxn(as(int64(i%3), 0, 2*(i/3))), 2).Base
+				b.add("plain")
+				if marker := b.mustEnd(as(int64(i%3), 0, 0), i%4 == 0, 0); i%4 != 0 {
+					all = append(all, AbortedTxn{ProducerID: int64(i % 3), FirstOffset: first, LastOffset: marker.Base, LastStable: marker.Base + 1})
+				}
+			}
+			for batch, err := range b.Batches(ctx, 0) {
+				require.NoError(t, err)
+				size[batch.BaseOffset()] = int64(batch.Size())
+			}
+			r, err := OpenReader("t-0", ReaderOptions{FS: b.fs})
+			require.NoError(t, err)
+			defer r.Close()
+			for _, max := range []int64{1, 100, 300, 700, 1 << 20} {
+				for from := range b.Offsets().LogEnd {
+					for _, fetch := range []func(context.Context, int64, FetchOptions) (*Fetched, error){b.Fetch, r.Fetch} {
+						f, err := fetch(ctx, from, FetchOptions{Isolation: ReadCommitted, MaxBytes: max})
+						require.NoError(t, err)
+						next, err := f.NextOffset()
+						require.NoError(t, err)
+						want := []AbortedTxn{}
+						for _, x := range all {
+							if x.LastOffset >= from && x.FirstOffset < next {
+								want = append(want, x)
+							}
+						}
+						got := append([]AbortedTxn{}, f.Aborted()...)
+						slices.SortFunc(got, func(x, y AbortedTxn) int { return cmp.Compare(x.FirstOffset, y.FirstOffset) })
+						require.Equal(t, want, got, "from %d, at most %d bytes", from, max)
+						require.NoError(t, f.Close())
+					}
+				}
+			}
+		})
+	}
+}
+
+// The index of aborted transactions is derived: where it cannot be right, readers find out from the batches.
+func TestReadersDoWithoutADamagedIndexOfAbortedTransactions(t *testing.T) {
+	for _, folder := range []string{"txn-commit-abort", "txn-open"} {
+		for name, spoil := range map[string]func([]byte) []byte{
+			"an unknown version":                              func(b []byte) []byte { b[0] = 1; return b },
+			"a last entry of no version":                      func(b []byte) []byte { b[len(b)-34] = 9; return b },
+			"a first offset behind the last":                  func(b []byte) []byte { b[10] = 1; return b },
+			"an offset below the segment":                     func(b []byte) []byte { clear(b[18:26]); return b },
+			"garbage":                                         func(b []byte) []byte { return bytes.Repeat([]byte{7}, 200) },
+			"a wrong first entry, and a second of no version": func(b []byte) []byte { b[9], b[34] = 4, 1; return b },
+			"out of order":                                    func(b []byte) []byte { return append(b, b[:34]...) },
+		} {
+			t.Run(folder+"/"+name, func(t *testing.T) {
+				g := newGarbler(t, folder)
+				sound, err := OpenReader(golden.Copy(t, folder)+"/"+folder+"-0", ReaderOptions{})
+				require.NoError(t, err)
+				defer sound.Close()
+				want, err := offsetsOf(sound.Records(ctx, 0, WithIsolation(ReadCommitted)))
+				require.NoError(t, err)
+				g.change("00000000000000000000.txnindex", spoil)
+				before := contents(t, g.root)
+				r, err := OpenReader(g.dir, ReaderOptions{})
+				require.NoError(t, err)
+				defer r.Close()
+				for range 2 {
+					got, err := offsetsOf(r.Records(ctx, 0, WithIsolation(ReadCommitted)))
+					require.NoError(t, err)
+					require.Equal(t, want, got)
+				}
+				for from := range sound.Offsets().LastStable {
+					a, err := sound.Fetch(ctx, from, FetchOptions{Isolation: ReadCommitted})
+					require.NoError(t, err)
+					b, err := r.Fetch(ctx, from, FetchOptions{Isolation: ReadCommitted})
+					require.NoError(t, err)
+					require.Equal(t, a.Aborted(), b.Aborted(), from)
+					require.NoError(t, errors.Join(a.Close(), b.Close()))
+				}
+				require.Equal(t, before, contents(t, g.root), "nothing was written")
+			})
+		}
+	}
+}
+
+// A log whose index is spoiled while it runs goes on too.
+func TestALogDoesWithoutAnIndexOfAbortedTransactionsThatIsSpoiledUnderIt(t *testing.T) {
+	b := newBed(t, Config{})
+	send := func(i int32, commit bool) {
+		b.mustSend(inTxn(as(1, 0, 2*i)), 2)
+		b.mustEnd(as(1, 0, 0), commit, 0)
+	}
+	send(0, false)
+	send(1, true)
+	f, err := b.fs.OpenFile("t-0/00000000000000000000.txnindex", os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte{9}, 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.Equal(t, []int64{3, 4}, b.readAll(0, WithIsolation(ReadCommitted)))
+	send(2, false)
+	send(3, true)
+	require.Equal(t, []int64{3, 4, 9, 10}, b.readAll(0, WithIsolation(ReadCommitted)))
+	all, err := b.AbortedTxns()
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	b.truncate(8)
+	b.mustEnd(as(1, 0, 0), true, 0)
+	require.Equal(t, []int64{3, 4, 6, 7}, b.readAll(0, WithIsolation(ReadCommitted)))
+	b.reopen()
+	require.Equal(t, []int64{3, 4, 6, 7}, b.readAll(0, WithIsolation(ReadCommitted)))
+}
+
+// A follower reads an entry of the index once, and not all of them for each transaction that comes.
+func TestAFollowerReadsEachAbortedTransactionOnce(t *testing.T) {
+	disk := vfstest.NewFault(vfs.Mem())
+	b := newBedOn(t, disk, Config{Durability: Buffered})
+	for i := range int32(2000) {
+		b.mustSend(inTxn(as(1, 0, i)), 1)
+		b.mustEnd(as(1, 0, 0), false, 0)
+	}
+	a := aborts{v: &b.view}
+	step := func(i int32) {
+		at := b.mustSend(inTxn(as(1, 0, i)), 1)
+		b.mustEnd(as(1, 0, 0), i%2 == 0, 0)
+		for batch, err := range b.Batches(ctx, at.Base) {
+			require.NoError(t, err)
+			hides, err := a.hides(batch)
+			require.NoError(t, err)
+			require.Equal(t, batch.Control() || i%2 != 0, hides)
+		}
+		require.LessOrEqual(t, len(a.list), 2, "what it is past is forgotten")
+	}
+	step(2000)
+	reads := 0
+	disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRead}, Name: "*.txnindex", Times: vfstest.Always, Hook: func(vfstest.Op) error {
+		reads++
+		return nil
+	}})
+	for i := range int32(100) {
+		step(2001 + i)
+	}
+	require.Positive(t, reads)
+	require.LessOrEqual(t, reads, 300, "all entries are 17 reads")
 }

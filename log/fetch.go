@@ -165,7 +165,10 @@ func (f *fetch) now(ctx context.Context) (*Fetched, error) {
 		err := got.resolve(*list, f.offset, bound, f.o)
 		if err == nil && got.open && f.o.Isolation == ReadCommitted {
 			got.committed = true
-			got.aborted, err = f.v.aborted(f.offset, got.upTo(*list, bound))
+			var upTo int64
+			if upTo, err = got.upTo(*list, bound); err == nil {
+				got.aborted, err = f.v.aborted(f.offset, upTo)
+			}
 		}
 		moved, err := f.v.settled(list, cuts, err, &f.stale)
 		if err == nil && !moved {
@@ -279,22 +282,30 @@ func (f *Fetched) Diverging() (EpochEnd, bool) {
 	return *f.diverging, true
 }
 
-// Aborted lists, for ReadCommitted, the aborted transactions that may have batches in the region, as a broker's fetch
-// answer does; others may be among them. Records leaves their records out already, Batches and WriteTo do not.
+// Aborted lists, for ReadCommitted, the aborted transactions that a reader of the region must know, as a broker's fetch answer
+// does: those that end at or above the offset asked for and begin below the end of the region's last whole batch. (A broker
+// may list more, because it looks no closer than its index.) Records leaves their records out already, Batches and WriteTo do not.
 func (f *Fetched) Aborted() []AbortedTxn {
 	return slices.Clone(f.aborted)
 }
 
-// upTo is an offset behind the region.
-func (f *Fetched) upTo(segs segments, bound int64) int64 {
+// upTo is the offset behind the region's last whole batch; if damage hides that, one behind all of it can be.
+func (f *Fetched) upTo(segs segments, bound int64) (int64, error) {
 	i := segs.floor(f.region.First().Base)
 	if i < 0 {
-		return bound
+		return bound, nil
 	}
 	if i+1 < len(segs) {
 		bound = min(bound, segs[i+1].Base())
 	}
-	return bound
+	next, err := f.region.Next()
+	switch {
+	case errors.Is(err, segment.ErrCorrupt):
+		return bound, nil
+	case err != nil:
+		return 0, err
+	}
+	return min(bound, next), nil
 }
 
 // WriteTo sends the region's bytes, by sendfile where writer and file system allow. It may start below the offset

@@ -72,7 +72,8 @@ type view struct {
 
 	// recent are aborted transactions that the indexes may not have yet; nil where the writer is this Log. What it returns
 	// is not changed any more.
-	recent func() []segment.AbortedTxn
+	recent  func() []segment.AbortedTxn
+	spoiled spoils // stand in for damaged indexes of aborted transactions
 }
 
 // over says that nothing can be read any more, or could ever be.

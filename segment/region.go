@@ -84,7 +84,7 @@ func (r *Region) Trim() error {
 		if v.m.cuts != r.cuts {
 			return nil
 		}
-		n, err = v.whole(r.pos, r.pos+r.n)
+		n, _, err = v.whole(r.pos, r.pos+r.n)
 		return err
 	})
 	if err == nil && r.s.pub.cuts.Load() != r.cuts {
@@ -96,17 +96,40 @@ func (r *Region) Trim() error {
 	return err
 }
 
-// whole is how many bytes of [pos, end) are whole batches. The last index entry below end leads there.
-func (v view) whole(pos, end int64) (int64, error) {
+// Next is an offset behind the last whole batch of the region, and not behind the batch that follows. Errors as Trim; the
+// region stays as it is.
+func (r *Region) Next() (next int64, err error) {
+	if r.n == 0 {
+		return r.first.Base, nil
+	}
+	err = r.s.reading(func(v view) (err error) {
+		switch end := r.pos + r.n; {
+		case v.m.cuts != r.cuts:
+		case v.m.next >= 0 && end == v.m.size:
+			next = v.m.next
+		default:
+			_, next, err = v.whole(r.pos, end)
+		}
+		return err
+	})
+	if err == nil && r.s.pub.cuts.Load() != r.cuts {
+		err = ErrChanged
+	}
+	return next, err
+}
+
+// whole is how many bytes of [pos, end) are whole batches, and where the offsets of what follows begin. The last index
+// entry below end leads there.
+func (v view) whole(pos, end int64) (n, next int64, err error) {
 	from := pos
 	behind, ok, err := v.ix.offset.UpperBound(end)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	e, _ := v.ix.offset.Last()
 	if ok {
 		if e, err = v.ix.offset.Lookup(behind.Offset - 1); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	if e.Position > from && e.Position < end {
@@ -121,17 +144,17 @@ func (v view) whole(pos, end int64) (int64, error) {
 		case err == nil && at == from && from == e.Position && from > pos:
 			err = v.trustEntry(e, h, at)
 		case err == io.EOF:
-			return at - pos, nil
+			return at - pos, next, nil
 		}
-		if err != nil {
-			return 0, v.suspect(err, from)
+		switch {
+		case err != nil:
+			return 0, 0, v.suspect(err, from)
+		case w.pos == end:
+			return end - pos, h.last + 1, nil
+		case w.pos > end:
+			return at - pos, h.base, nil
 		}
-		if w.pos >= end {
-			if w.pos == end {
-				at = end
-			}
-			return at - pos, nil
-		}
+		next = h.last + 1
 	}
 }
 

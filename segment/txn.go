@@ -126,6 +126,30 @@ func (s *Segment) Aborted(from, upTo int64) (found []AbortedTxn, complete bool, 
 	return found, complete, wrapTxn(err)
 }
 
+// AbortedFrom hands the entries from the n-th on to each, oldest first, up to the first one that is complete: no later one,
+// here or in a later segment, begins below upTo. read is how many these were: whoever comes again goes on behind them. An
+// entry that cannot be right is an error as in Aborted, behind the good ones.
+func (s *Segment) AbortedFrom(n, upTo int64, each func(AbortedTxn)) (read int64, complete bool, err error) {
+	take := func(e txnindex.Entry) (more bool) {
+		each(aborted(e))
+		complete = e.LastStableOffset >= upTo
+		return !complete
+	}
+	err = s.txn.use(s, false, func(x *txnindex.Index) (err error) {
+		read, err = x.From(n, take)
+		return err
+	})
+	if s.txn.deleted() && err == nil && read == 0 {
+		for _, e := range s.txn.memory[min(n, int64(len(s.txn.memory))):] {
+			if read++; !take(e) {
+				break
+			}
+		}
+		err = s.txn.lost
+	}
+	return read, complete, wrapTxn(err)
+}
+
 func collect(all []txnindex.Entry, from, upTo int64) (found []txnindex.Entry, complete bool) {
 	for _, e := range all {
 		if e.LastOffset >= from && e.FirstOffset < upTo {

@@ -121,7 +121,12 @@ func (x *Index) openToRead() (found bool, err error) {
 
 // scan hands all entries to f until it says stop, holding mu shared block by block.
 func (x *Index) scan(f func(e Entry, pos int64) (more bool, err error)) error {
-	pos, more := int64(0), true
+	return x.scanFrom(0, f)
+}
+
+// scanFrom is scan from the entry at pos on.
+func (x *Index) scanFrom(pos int64, f func(e Entry, pos int64) (more bool, err error)) error {
+	more := true
 	for more {
 		before := pos
 		err := x.read(pos, func(e Entry, at int64) (bool, error) {

@@ -181,26 +181,45 @@ func (x *Index) All() iter.Seq2[Entry, error] {
 	}
 }
 
+// From hands the entries from the n-th on to f, oldest first, until it says stop or there are no more, and says how many
+// these were. They are checked as Check does: what cannot be right is a *CorruptError, behind the good ones before it.
+func (x *Index) From(n int64, f func(e Entry) (more bool)) (seen int64, err error) {
+	last, first := int64(-1), max(0, n-1) // the one before tells what must follow
+	err = x.scanFrom(first*EntrySize, func(e Entry, pos int64) (bool, error) {
+		if err := x.right(e, pos, last); err != nil {
+			return false, err
+		}
+		last = e.LastOffset
+		if pos/EntrySize < n {
+			return true, nil
+		}
+		seen++
+		return f(e), nil
+	})
+	return seen, err
+}
+
 // Check reads all entries: versions, offsets within the transaction and the segment, order. The error is a
 // *CorruptError, or one of reading.
 func (x *Index) Check() error {
-	last := int64(-1)
-	return x.scan(func(e Entry, pos int64) (bool, error) {
-		reason := ""
-		switch {
-		case e.LastOffset < x.base:
-			reason = fmt.Sprintf("ends at offset %d, before the segment's %d", e.LastOffset, x.base)
-		case e.LastOffset <= last:
-			reason = fmt.Sprintf("ends at offset %d, not behind the one before it at %d", e.LastOffset, last)
-		case e.FirstOffset < 0 || e.FirstOffset > e.LastOffset:
-			reason = fmt.Sprintf("begins at offset %d and ends at %d", e.FirstOffset, e.LastOffset)
-		}
-		last = e.LastOffset
-		if reason != "" {
-			return false, &CorruptError{File: x.name, Position: pos, Reason: reason}
-		}
-		return true, nil
-	})
+	_, err := x.From(0, func(Entry) bool { return true })
+	return err
+}
+
+// right says whether an entry can be right behind one that ends at last.
+func (x *Index) right(e Entry, pos, last int64) error {
+	reason := ""
+	switch {
+	case e.LastOffset < x.base:
+		reason = fmt.Sprintf("ends at offset %d, before the segment's %d", e.LastOffset, x.base)
+	case e.LastOffset <= last:
+		reason = fmt.Sprintf("ends at offset %d, not behind the one before it at %d", e.LastOffset, last)
+	case e.FirstOffset < 0 || e.FirstOffset > e.LastOffset:
+		reason = fmt.Sprintf("begins at offset %d and ends at %d", e.FirstOffset, e.LastOffset)
+	default:
+		return nil
+	}
+	return &CorruptError{File: x.name, Position: pos, Reason: reason}
 }
 
 // Truncate drops the transactions whose marker is at or above offset. It is durable after Sync.
