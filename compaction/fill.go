@@ -126,11 +126,37 @@ func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for s.Next() {
-		r.out.Mapped.Records++
-		if s.Record.Key != nil && s.Record.Offset >= dirty && !r.keys.put(s.Record.Key, s.Record.Offset) {
-			return true, nil
+	if r.keys.exact != nil {
+		for s.Next() {
+			r.out.Mapped.Records++
+			if s.Record.Key != nil && s.Record.Offset >= dirty && !r.keys.put(s.Record.Key, s.Record.Offset) {
+				return true, nil
+			}
 		}
+		return false, s.Err()
+	}
+	base := r.out.Mapped.Records
+	for read, more := 0, true; more; {
+		n := 0
+		for n < window {
+			if more = s.Next(); !more {
+				break
+			}
+			if read++; s.Record.Key != nil && s.Record.Offset >= dirty {
+				p := &r.probes[n]
+				p.offset, p.place, p.kind = s.Record.Offset, read, asks
+				r.keys.look(s.Record.Key, p)
+				n++
+			}
+		}
+		r.keys.warm(r.probes[:n])
+		for i := range r.probes[:n] {
+			if p := &r.probes[i]; !r.keys.enter(p) {
+				r.out.Mapped.Records = base + int64(p.place)
+				return true, nil
+			}
+		}
+		r.out.Mapped.Records = base + int64(read)
 	}
 	return false, s.Err()
 }

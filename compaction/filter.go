@@ -158,25 +158,41 @@ func (f *filter) judge(b record.Batch) (kept int, tombstone bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	for s.Next() {
-		rec := &s.Record
-		keep := true
-		switch {
-		case control || rec.Offset > latest:
-		case rec.Key == nil:
-			keep = false
-			f.counts.unkeyed++
-		case rec.Offset < keys.get(rec.Key):
-			keep = false
-			f.counts.superseded++
-		case rec.Value == nil && due && rec.Offset < f.removal:
-			keep = false
-			f.counts.tombstones++
+	for n := window; n == window; {
+		n = 0
+		for n < window && s.Next() {
+			rec, p := &s.Record, &f.r.probes[n]
+			p.offset, p.empty, p.kind = rec.Offset, rec.Value == nil, asks
+			switch n++; {
+			case control || rec.Offset > latest:
+				p.kind = unasked
+			case rec.Key == nil:
+				p.kind = unkeyed
+			default:
+				keys.look(rec.Key, p)
+			}
 		}
-		f.keep = append(f.keep, keep)
-		if keep {
-			kept++
-			tombstone = tombstone || rec.Value == nil
+		keys.warm(f.r.probes[:n])
+		for i := range f.r.probes[:n] {
+			p := &f.r.probes[i]
+			keep := true
+			switch {
+			case p.kind == unasked:
+			case p.kind == unkeyed:
+				keep = false
+				f.counts.unkeyed++
+			case p.offset < keys.found(p):
+				keep = false
+				f.counts.superseded++
+			case p.empty && due && p.offset < f.removal:
+				keep = false
+				f.counts.tombstones++
+			}
+			f.keep = append(f.keep, keep)
+			if keep {
+				kept++
+				tombstone = tombstone || p.empty
+			}
 		}
 	}
 	f.r.out.Read.Records += int64(len(f.keep))

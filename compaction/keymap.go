@@ -24,6 +24,8 @@ type keyMap struct {
 	n      int   // keys
 	latest int64 // offset of the last put, or as told
 	exact  *arena
+
+	touched int64 // so that warming is not optimised away
 }
 
 type slot struct {
@@ -118,6 +120,13 @@ func (m *keyMap) put(key []byte, offset int64) bool {
 		return false
 	}
 	a, b := m.hash(key)
+	return m.set(a, b, key, offset)
+}
+
+// enter is put for a key that was looked for, not with exact keys.
+func (m *keyMap) enter(p *probe) bool { return m.n < m.limit && m.set(p.a, p.b, nil, p.offset) }
+
+func (m *keyMap) set(a, b uint64, key []byte, offset int64) bool {
 	t := m.table(a)
 	s := m.find(t, a, b, key)
 	if s == nil || s.next == 0 {
@@ -167,6 +176,65 @@ func (m *keyMap) grow(t *table) bool {
 		t.slots[i] = s
 	}
 	return true
+}
+
+// window is how many keys are looked for together: the memory of a large map answers slowly, but to many questions at once.
+// So a walk over records first gathers a window of them (look), then asks for all (warm), then takes the answers (found,
+// enter), which by then are near.
+const window = 128
+
+// probe is a key on its way through the map.
+type probe struct {
+	a, b   uint64
+	at     int64 // with exact keys: the answer
+	offset int64 // of the record
+	place  int   // of the record in its batch
+	kind   probeKind
+	empty  bool // the record has no value
+}
+
+type probeKind uint8
+
+const (
+	asks probeKind = iota
+	unasked
+	unkeyed
+)
+
+// look makes the question. Exact keys must be compared, and so are asked for at once.
+func (m *keyMap) look(key []byte, p *probe) {
+	if m.exact != nil {
+		p.at = m.get(key)
+		return
+	}
+	p.a, p.b = m.hash(key)
+}
+
+// warm reads where the answers should be, and waits for none of them.
+func (m *keyMap) warm(probes []probe) {
+	if m.exact != nil {
+		return
+	}
+	touched := int64(0)
+	for i := range probes {
+		if p := &probes[i]; p.kind == asks {
+			if t := m.table(p.a); len(t.slots) > 0 {
+				touched += t.slots[t.home(p.a, m.shift)].next
+			}
+		}
+	}
+	m.touched = touched
+}
+
+// found is get for a key that was looked for.
+func (m *keyMap) found(p *probe) int64 {
+	if m.exact != nil {
+		return p.at
+	}
+	if s := m.find(m.table(p.a), p.a, p.b, nil); s != nil {
+		return s.next - 1
+	}
+	return -1
 }
 
 // reset empties the map and keeps its memory.

@@ -134,7 +134,7 @@ func (w *output) write(raw []byte) error {
 	if !w.r.in.DryRun {
 		_, err := w.parts[len(w.parts)-1].AppendAt(raw, w.r.in.Now)
 		if bad, ok := errors.AsType[*segment.OrderError](err); ok {
-			return &UncleanableError{File: w.r.in.Segments[0].File(), Position: -1, Offset: bad.Offset,
+			return &UncleanableError{File: fileName(w.r.in.Dir, w.r.t.p.Offset, ".log", ""), Position: -1, Offset: bad.Offset,
 				Reason: "the batch begins below the segment, or below the end of the one before", Err: err}
 		}
 		if err != nil {

@@ -151,6 +151,10 @@ func (w *rewriter) begin() error {
 	if w.whole == 0 {
 		return nil
 	}
+	if w.r.in.DryRun {
+		w.out.begun, w.out.last, w.out.bytes = true, w.out.base, w.whole
+		return nil
+	}
 	left := w.whole
 	for b, err := range w.src.Batches(0) {
 		if err == nil {

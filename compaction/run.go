@@ -140,7 +140,9 @@ type run struct {
 	fate *fates
 	keys *keyMap
 	buf  []byte // of the output, from group to group
-	upTo int64  // Bounds.Uncleanable, or the base of a segment below that cannot be read
+
+	probes [window]probe
+	upTo   int64 // Bounds.Uncleanable, or the base of a segment below that cannot be read
 }
 
 // mapKeys fills the map. A segment that cannot be read ends the range: what was read of it does not count, since its records
