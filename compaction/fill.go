@@ -127,15 +127,9 @@ func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 		return false, err
 	}
 	if r.keys.exact != nil {
-		for s.Next() {
-			r.out.Mapped.Records++
-			if s.Record.Key != nil && s.Record.Offset >= dirty && !r.keys.put(s.Record.Key, s.Record.Offset) {
-				return true, nil
-			}
-		}
-		return false, s.Err()
+		return r.fillExact(&s)
 	}
-	base := r.out.Mapped.Records
+	before := r.out.Mapped.Records
 	for read, more := 0, true; more; {
 		n := 0
 		for n < window {
@@ -152,11 +146,22 @@ func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 		r.keys.warm(r.probes[:n])
 		for i := range r.probes[:n] {
 			if p := &r.probes[i]; !r.keys.enter(p) {
-				r.out.Mapped.Records = base + int64(p.place)
+				r.out.Mapped.Records = before + int64(p.place)
 				return true, nil
 			}
 		}
-		r.out.Mapped.Records = base + int64(read)
+		r.out.Mapped.Records = before + int64(read)
+	}
+	return false, s.Err()
+}
+
+// fillExact is the rest of fillBatch for keys that have to be compared.
+func (r *run) fillExact(s *record.Steps) (full bool, err error) {
+	for s.Next() {
+		r.out.Mapped.Records++
+		if s.Record.Key != nil && s.Record.Offset >= r.in.Bounds.FirstDirty && !r.keys.put(s.Record.Key, s.Record.Offset) {
+			return true, nil
+		}
 	}
 	return false, s.Err()
 }

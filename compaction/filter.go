@@ -153,50 +153,62 @@ func (f *filter) judge(b record.Batch) (kept int, tombstone bool, err error) {
 	f.keep = f.keep[:0]
 	horizon, stamped := b.DeleteHorizon()
 	due := stamped && f.now >= horizon && !f.never
-	control, latest, keys := b.Control(), f.r.keys.latest, f.r.keys
 	s, err := b.Steps(f.r.d, math.MinInt64)
 	if err != nil {
 		return 0, false, err
 	}
 	for n := window; n == window; {
-		n = 0
-		for n < window && s.Next() {
-			rec, p := &s.Record, &f.r.probes[n]
-			p.offset, p.empty, p.kind = rec.Offset, rec.Value == nil, asks
-			switch n++; {
-			case control || rec.Offset > latest:
-				p.kind = unasked
-			case rec.Key == nil:
-				p.kind = unkeyed
-			default:
-				keys.look(rec.Key, p)
-			}
-		}
-		keys.warm(f.r.probes[:n])
-		for i := range f.r.probes[:n] {
-			p := &f.r.probes[i]
-			keep := true
-			switch {
-			case p.kind == unasked:
-			case p.kind == unkeyed:
-				keep = false
-				f.counts.unkeyed++
-			case p.offset < keys.found(p):
-				keep = false
-				f.counts.superseded++
-			case p.empty && due && p.offset < f.removal:
-				keep = false
-				f.counts.tombstones++
-			}
-			f.keep = append(f.keep, keep)
-			if keep {
-				kept++
-				tombstone = tombstone || p.empty
-			}
-		}
+		n = f.gather(&s, b.Control())
+		f.r.keys.warm(f.r.probes[:n])
+		k, t := f.decide(f.r.probes[:n], due)
+		kept, tombstone = kept+k, tombstone || t
 	}
 	f.r.out.Read.Records += int64(len(f.keep))
 	return kept, tombstone, s.Err()
+}
+
+// gather takes up to a window of records.
+func (f *filter) gather(s *record.Steps, control bool) (n int) {
+	latest := f.r.keys.latest
+	for n < window && s.Next() {
+		rec, p := &s.Record, &f.r.probes[n]
+		p.offset, p.empty, p.kind = rec.Offset, rec.Value == nil, asks
+		switch n++; {
+		case control || rec.Offset > latest:
+			p.kind = unasked
+		case rec.Key == nil:
+			p.kind = unkeyed
+		default:
+			f.r.keys.look(rec.Key, p)
+		}
+	}
+	return n
+}
+
+// decide is the rule of compaction. due says that tombstones of the batch are past their horizon.
+func (f *filter) decide(probes []probe, due bool) (kept int, tombstone bool) {
+	for i := range probes {
+		p := &probes[i]
+		keep := false
+		switch {
+		case p.kind == unasked:
+			keep = true
+		case p.kind == unkeyed:
+			f.counts.unkeyed++
+		case p.offset < f.r.keys.found(p):
+			f.counts.superseded++
+		case p.empty && due && p.offset < f.removal:
+			f.counts.tombstones++
+		default:
+			keep = true
+		}
+		f.keep = append(f.keep, keep)
+		if keep {
+			kept++
+			tombstone = tombstone || p.empty
+		}
+	}
+	return kept, tombstone
 }
 
 // rebuild makes the batch anew with the records to keep.
