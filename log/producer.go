@@ -240,7 +240,7 @@ type ProducerInfo struct {
 	Batches          int   // how many of its batches are remembered, at most five: repetitions of these are recognised
 }
 
-// Producers lists the producers that are not forgotten yet (Config.ProducerExpiry), by id.
+// Producers lists the producers that are not forgotten yet (Config.ProducerExpiry says when, and what they cost), by id.
 func (l *Log) Producers() []ProducerInfo {
 	if l.producers == nil {
 		return nil
