@@ -207,6 +207,11 @@ func (e *openFailure) Unwrap() []error {
 // Different partitions may be opened at the same time. ctx ends the wait for another call that opens or closes this
 // one, and a recovery.
 func (d *Dir) Open(ctx context.Context, tp TopicPartition, c Config) (*Log, error) {
+	return d.openListed(ctx, tp, c, nil)
+}
+
+// openListed is Open for a caller that has just read the partition's folder; nil: Open reads it.
+func (d *Dir) openListed(ctx context.Context, tp TopicPartition, c Config, entries []fs.DirEntry) (*Log, error) {
 	if d.fs == nil {
 		return nil, ErrClosed
 	}
@@ -220,7 +225,7 @@ func (d *Dir) Open(ctx context.Context, tp TopicPartition, c Config) (*Log, erro
 	}
 	state := failed
 	defer func() { d.end(tp, state, l) }()
-	if err := l.open(ctx, clean); err != nil {
+	if err := l.open(ctx, clean, entries); err != nil {
 		return nil, openError(l.name, err)
 	}
 	state = opened
@@ -403,39 +408,36 @@ func (d *Dir) writeRoot() error {
 	return checkpoint.WriteCleanMarker(d.fs, d.epoch)
 }
 
-// partitions lists the folders that are a log's not by their names alone: a photos-2024 with pictures in it is none.
-func (d *Dir) partitions() ([]TopicPartition, error) {
+// partitions lists the folders that are a log's not by their names alone: a photos-2024 with pictures in it is none. last is
+// what the last of them holds. Those of which known says so are not looked into, and not listed.
+func (d *Dir) partitions(known func(TopicPartition) bool) (logs []TopicPartition, last []fs.DirEntry, err error) {
 	named, _, err := Folders(d.fs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var logs []TopicPartition
 	for _, tp := range named {
+		if known(tp) {
+			continue
+		}
 		entries, err := d.fs.ReadDir(tp.String())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the name may be another way to write the number
-			return nil, err
+			return nil, nil, err
 		}
 		if !strangers(entries) {
-			logs = append(logs, tp)
+			logs, last = append(logs, tp), entries
 		}
 	}
-	return logs, nil
+	return logs, last, nil
 }
 
 // stoppedCleanly: the marker speaks for every partition of the root.
 func (d *Dir) stoppedCleanly() (bool, error) {
-	partitions, err := d.partitions()
-	if err != nil {
-		return false, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, tp := range partitions {
-		if !d.startsClean(tp) {
-			return false, nil
-		}
-	}
-	return true, nil
+	unclean, _, err := d.partitions(func(tp TopicPartition) bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.startsClean(tp)
+	})
+	return len(unclean) == 0, err
 }
 
 // shut ends one log and remembers how, in the checkpoints too if asked. It is false if another call did or does it.

@@ -26,16 +26,54 @@ type stored struct {
 	durable       int64 // bad bytes below are damage, above a torn tail: recovery point or durable hint, the larger
 }
 
+// loading is what only an open needs to know.
+type loading struct {
+	entries    []fs.DirEntry // what the folder holds, in order of names; nil once that changed
+	diskEpochs []epoch.Entry // what the epoch file says
+	badEpochs  bool          // the epoch file is malformed
+}
+
+// listing is what the folder holds. An open that changes nothing reads it once.
+func (l *Log) listing() ([]fs.DirEntry, error) {
+	if l.loading != nil && l.loading.entries != nil {
+		return l.loading.entries, nil
+	}
+	return l.fs.ReadDir(l.name)
+}
+
+// unlist forgets the listing, because the folder changes.
+func (l *Log) unlist() {
+	if l.loading != nil {
+		l.loading.entries = nil
+	}
+}
+
+// listed says whether the folder holds a file. One that cannot be told from the listing may be there.
+func (l *Log) listed(name string) bool {
+	entries := l.loading.entries
+	if entries == nil {
+		return true
+	}
+	_, found := slices.BinarySearchFunc(entries, name, func(e fs.DirEntry, name string) int { return strings.Compare(e.Name(), name) })
+	return found
+}
+
 // open brings the partition folder into memory, creating it if it is absent. It is Kafka's load (settle leftovers, open
 // segments, recover what a clean stop did not vouch for, fit epochs and marks to what is there) with two differences:
 // whatever is cut with valid batches behind it is saved first, and everything is on the device before it is published.
-func (l *Log) open(ctx context.Context, clean bool) error {
+// entries is what the folder holds, nil if the caller does not know.
+func (l *Log) open(ctx context.Context, clean bool, entries []fs.DirEntry) (err error) {
 	began := time.Now()
 	l.recovery = RecoveryReport{Clean: clean}
-	if !exists(l.fs, l.name) {
-		if err := l.create(ctx); err != nil {
-			return err
-		}
+	l.loading = &loading{entries: entries}
+	if entries == nil {
+		l.loading.entries, err = l.fs.ReadDir(l.name)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = l.create(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	if err := l.settle(); err != nil {
 		return err
@@ -58,7 +96,7 @@ func (l *Log) open(ctx context.Context, clean bool) error {
 		return err
 	}
 	l.recovery.Took = time.Since(began)
-	l.loaded = true
+	l.loading = nil
 	return nil
 }
 
@@ -109,6 +147,9 @@ func (r *RecoveryReport) find(f Finding) { r.Findings = append(r.Findings, f) }
 
 // readIdentity reads the topic id, if the folder has one.
 func (l *Log) readIdentity() error {
+	if !l.listed(checkpoint.Metadata) {
+		return nil
+	}
 	id, _, err := checkpoint.ReadTopicID(l.fs, l.path(checkpoint.Metadata))
 	if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
 		l.find(Finding{File: l.path(checkpoint.Metadata), Position: -1, Offset: -1, Kind: FindingMetadata,
@@ -124,16 +165,19 @@ func (l *Log) path(file string) string { return l.name + "/" + file }
 // readEpochs makes the leader-epoch cache from its file. A malformed file counts as lost. What loading changes reaches the
 // file at its end: an open that is refused changes nothing.
 func (l *Log) readEpochs() (err error) {
-	entries, err := checkpoint.ReadEpochs(l.fs, l.path(checkpoint.LeaderEpochs))
+	var entries []epoch.Entry
+	if l.listed(checkpoint.LeaderEpochs) {
+		entries, err = checkpoint.ReadEpochs(l.fs, l.path(checkpoint.LeaderEpochs))
+	}
 	if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
 		l.find(Finding{File: l.path(checkpoint.LeaderEpochs), Position: -1, Offset: -1, Kind: FindingEpochs,
 			Detail: err.Error() + "; rebuilt from the batches"})
-		entries, err, l.badEpochs = nil, nil, true
+		entries, err, l.loading.badEpochs = nil, nil, true
 	}
 	if err != nil {
 		return err
 	}
-	l.diskEpochs = entries
+	l.loading.diskEpochs = entries
 	l.epochs, err = epoch.New(entries, nil)
 	return err
 }
@@ -143,8 +187,7 @@ func (l *Log) bindEpochs() (err error) {
 	store := func(list []epoch.Entry) error {
 		return checkpoint.WriteEpochs(l.fs, l.path(checkpoint.LeaderEpochs), list)
 	}
-	same := !l.badEpochs && slices.Equal(l.epochs.Entries(), l.diskEpochs)
-	l.diskEpochs = nil
+	same := !l.loading.badEpochs && slices.Equal(l.epochs.Entries(), l.loading.diskEpochs)
 	if l.epochs, err = epoch.New(l.epochs.Entries(), store); err != nil || same {
 		return err
 	}
@@ -155,18 +198,17 @@ func (l *Log) bindEpochs() (err error) {
 // openSegments opens what the folder holds, oldest first, after removing index files that belong to no .log. An empty
 // folder gives an empty list.
 func (l *Log) openSegments() (segments, error) {
-	entries, err := l.fs.ReadDir(l.name)
+	entries, err := l.listing()
 	if err != nil {
 		return nil, err
 	}
 	if err := l.removeOrphans(entries); err != nil {
 		return nil, err
 	}
-	l.snapshots = newestSnapshot(entries)
-	bases := segment.Bases(entries)
-	segs := make(segments, 0, max(1, len(bases)))
-	for _, base := range bases {
-		seg, err := segment.Open(l.name, base, l.segOpts)
+	all := segment.FilesOf(entries)
+	segs := make(segments, 0, max(1, len(all)))
+	for _, files := range all {
+		seg, err := files.Open(l.name, l.segOpts)
 		if err != nil {
 			return segs, err
 		}
@@ -177,19 +219,26 @@ func (l *Log) openSegments() (segments, error) {
 
 // removeOrphans removes index files without their .log: nothing can be read through them.
 func (l *Log) removeOrphans(entries []fs.DirEntry) error {
-	logs := map[string]bool{}
-	for _, e := range entries {
-		if base, ok := strings.CutSuffix(e.Name(), ".log"); ok {
-			logs[base] = true
+	for len(entries) > 0 {
+		stem, _, _ := strings.Cut(entries[0].Name(), ".")
+		n, hasLog := 0, false // in order of names, those that are the same up to the first dot stand together
+		for ; n < len(entries); n++ {
+			other, kind, _ := strings.Cut(entries[n].Name(), ".")
+			if other != stem {
+				break
+			}
+			hasLog = hasLog || kind == "log"
 		}
-	}
-	for _, e := range entries {
-		base, ext, _ := strings.Cut(e.Name(), ".")
-		if (ext == "index" || ext == "timeindex" || ext == "txnindex") && !logs[base] {
+		for _, e := range entries[:n] {
+			_, kind, _ := strings.Cut(e.Name(), ".")
+			if hasLog || kind != "index" && kind != "timeindex" && kind != "txnindex" {
+				continue
+			}
 			if err := l.removeFile(e.Name()); err != nil {
 				return err
 			}
 		}
+		entries = entries[n:]
 	}
 	return nil
 }
@@ -198,7 +247,8 @@ func (l *Log) removeFile(name string) error {
 	if err := l.fs.Remove(l.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if !l.loaded { // the report is the open's
+	l.unlist()
+	if l.loading != nil { // the report is the open's
 		l.recovery.Removed = append(l.recovery.Removed, l.path(name))
 	}
 	return nil
@@ -219,13 +269,14 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	if err := l.fitFirstDirty(ctx, max(at.logStart, segs[0].Base()), end); err != nil {
 		return err
 	}
-	if l.snapshots > end {
-		if err := l.dropSnapshotsAbove(end); err != nil {
-			return err
-		}
+	if err := l.dropSnapshotsAbove(end); err != nil {
+		return err
 	}
 	start := max(at.logStart, segs[0].Base())
 	if err := l.loadProducers(ctx, segs, start, end); err != nil {
+		return err
+	}
+	if err := segs.active().Park(); err != nil { // an idle log holds nothing open
 		return err
 	}
 	o := Offsets{LogStart: start, LogEnd: end, Durable: end, RecoveryPoint: min(at.recoveryPoint, end), LeaderEpoch: record.NoEpoch}

@@ -39,11 +39,7 @@ type Log struct {
 	commits   committer
 	cleaner   cleaner
 	recovery  RecoveryReport // of the open; nobody changes it afterwards
-	loaded    bool
-
-	diskEpochs []epoch.Entry // while loading: what the epoch file says
-	badEpochs  bool          // while loading: the epoch file is malformed
-	snapshots  int64         // while loading: offset of the newest producer snapshot in the folder; -1 none
+	loading   *loading       // nil once the log is open
 
 	stats    counters
 	discards discards

@@ -59,7 +59,7 @@ func notPartition(dir string) error {
 }
 
 func (d *Dir) openLone(dir string, c Config) (*Log, error) {
-	partitions, err := d.partitions()
+	partitions, entries, err := d.partitions(func(TopicPartition) bool { return false })
 	if err != nil {
 		return nil, openError(dir, err)
 	}
@@ -71,7 +71,7 @@ func (d *Dir) openLone(dir string, c Config) (*Log, error) {
 	default:
 		return nil, fmt.Errorf("%w: %s holds %d partitions; use OpenDir", ErrNotLog, dir, len(partitions))
 	}
-	l, err := d.Open(context.Background(), tp, c)
+	l, err := d.openListed(context.Background(), tp, c, entries)
 	if err != nil {
 		return nil, err
 	}

@@ -290,10 +290,11 @@ func (s segments) bases() []int64 {
 
 // loadProducers makes the producer state whole at the end of a log that is being opened: a recovery has done most of it.
 func (l *Log) loadProducers(ctx context.Context, segs segments, start, end int64) error {
-	snapshots, err := producerstate.List(l.fs, l.name)
+	entries, err := l.listing()
 	if err != nil {
 		return err
 	}
+	snapshots := producerstate.Snapshots(entries)
 	strays := producerstate.Strays(snapshots, segs.bases())
 	if err := producerstate.Remove(l.fs, l.name, strays); err != nil {
 		return err
@@ -301,7 +302,10 @@ func (l *Log) loadProducers(ctx context.Context, segs segments, start, end int64
 	for _, offset := range strays {
 		l.recovery.Removed = append(l.recovery.Removed, l.path(producerstate.FileName(offset)))
 	}
-	res, err := l.reloadBelow(ctx, segs, l.reload(start, end), &l.recovery)
+	r := l.reload(start, end)
+	r.Listed = true
+	r.Snapshots = slices.DeleteFunc(snapshots, func(offset int64) bool { return slices.Contains(strays, offset) })
+	res, err := l.reloadBelow(ctx, segs, r, &l.recovery)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"strings"
 
 	"github.com/partlog/partlog/record"
@@ -41,6 +40,7 @@ func (l *Log) recover(ctx context.Context, segs segments, at stored) (segments, 
 		}
 		from = len(segs) - 1
 	}
+	l.unlist()
 	// The scan learns the epochs from here on; those before must be known, or they are read too.
 	if err := l.findLostEpochs(ctx, segs[:from], at.logStart); err != nil {
 		return segs, err
@@ -255,6 +255,7 @@ func (l *Log) reportCut(seg *segment.Segment, s segment.Scan) {
 
 // startEmpty makes the first segment of a folder that has none.
 func (l *Log) startEmpty(base int64) (segments, error) {
+	l.unlist()
 	seg, err := segment.Create(l.name, base, l.segOpts)
 	if err != nil {
 		return nil, err
@@ -276,6 +277,7 @@ func (l *Log) startAbove(segs segments, at stored) (segments, error) {
 	if end >= at.logStart {
 		return segs, nil
 	}
+	l.unlist()
 	l.find(Finding{File: segs.active().File(), Position: -1, Offset: end, Kind: FindingShort,
 		Detail: fmt.Sprintf("the log ends at offset %d, below its start offset %d; it starts over there", end, at.logStart)})
 	for i := len(segs) - 1; i >= 0; i-- {
@@ -294,7 +296,7 @@ func (l *Log) startAbove(segs segments, at stored) (segments, error) {
 
 // dropSnapshotsAbove removes producer snapshots that speak of offsets the log no longer has.
 func (l *Log) dropSnapshotsAbove(end int64) error {
-	entries, err := l.fs.ReadDir(l.name)
+	entries, err := l.listing()
 	if err != nil {
 		return err
 	}
@@ -306,15 +308,6 @@ func (l *Log) dropSnapshotsAbove(end int64) error {
 		}
 	}
 	return nil
-}
-
-// newestSnapshot is the highest offset that a producer snapshot speaks of; -1 if there is none.
-func newestSnapshot(entries []fs.DirEntry) int64 {
-	newest := int64(-1)
-	for _, e := range entries {
-		newest = max(newest, snapshotOffset(e.Name()))
-	}
-	return newest
 }
 
 // snapshotOffset is the offset that a file is named after if it is a producer snapshot, else -1.

@@ -24,6 +24,7 @@ func (l *Log) settle() error {
 	if err != nil || len(names) == 0 {
 		return err
 	}
+	l.unlist()
 	lowest := int64(math.MaxInt64)
 	for _, name := range names {
 		if strings.HasSuffix(name, ".cleaned") {
@@ -57,19 +58,21 @@ func (l *Log) settle() error {
 
 // leftovers lists the files with one of the four suffixes.
 func (l *Log) leftovers() ([]string, error) {
-	entries, err := l.fs.ReadDir(l.name)
+	entries, err := l.listing()
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
-		for _, suffix := range []string{".deleted", ".cleaned", ".swap", ".tmp"} {
-			if strings.HasSuffix(e.Name(), suffix) && !e.IsDir() {
-				names = append(names, e.Name())
-			}
+		if isLeftover(e.Name()) && !e.IsDir() {
+			names = append(names, e.Name())
 		}
 	}
 	return names, nil
+}
+
+func isLeftover(name string) bool {
+	return strings.HasSuffix(name, ".deleted") || strings.HasSuffix(name, ".cleaned") || strings.HasSuffix(name, ".swap") || strings.HasSuffix(name, ".tmp")
 }
 
 // putOff leaves a file that nobody needs and that cannot be removed now for later: it must not keep the log from opening.

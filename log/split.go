@@ -29,6 +29,7 @@ func (l *Log) loadSegments(ctx context.Context, at stored) (segments, error) {
 			return segs, err
 		}
 		split = append(split, over.Base)
+		l.unlist()
 		err = l.split(ctx, segs, i, at)
 		for _, seg := range segs {
 			err = errors.Join(err, seg.Abandon())

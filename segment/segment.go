@@ -3,12 +3,8 @@ package segment
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,16 +120,8 @@ func Open(dir string, base int64, o Options) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info.IsDir() {
-		return nil, &fs.PathError{Op: "open", Path: s.name(logSuffix), Err: errors.New("is a directory")}
-	}
-	s.pub.m = marks{size: info.Size(), next: unknown, maxTs: unknown, maxTsOffset: base, firstTs: unknown}
-	if info.Size() == 0 {
-		s.pub.m.next = base
-	}
-	s.modTime.Store(info.ModTime().UnixMilli())
-	if info.Size() > maxBytes {
-		return nil, &OverflowError{File: s.name(logSuffix), Base: base, Offset: base, Bytes: info.Size()}
+	if err := s.found(info); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -163,11 +151,7 @@ func (s *Segment) name(kind string) string {
 }
 
 func (s *Segment) nameWith(kind, suffix string) string {
-	n := FileName(s.base, kind) + suffix
-	if s.dir == "" || s.dir == "." {
-		return n
-	}
-	return s.dir + "/" + n
+	return fileName(s.dir, s.base, kind, suffix)
 }
 
 // Size is the bytes of whole batches, as published: no I/O.
@@ -190,43 +174,6 @@ func (s *Segment) TimeIndexFile() string { return s.name(timeSuffix) }
 
 // File is the path of the .log below the root of the file system, as it is called now.
 func (s *Segment) File() string { return s.name(logSuffix) }
-
-// FileName is Kafka's name for the file of the kind (".log", ".index", ".timeindex", ".txnindex", ".snapshot") that
-// belongs to an offset: twenty digits and the kind.
-func FileName(offset int64, kind string) string {
-	var b [20]byte
-	d := strconv.AppendInt(b[:0], offset, 10)
-	return strings.Repeat("0", max(0, 20-len(d))) + string(d) + kind
-}
-
-// List names the segments of a directory in ascending order: one base per "N.log". Files with a suffix are not listed.
-func List(fsys vfs.FS, dir string) (bases []int64, err error) {
-	entries, err := fsys.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	return Bases(entries), nil
-}
-
-// Bases is List for a directory that was read already.
-func Bases(entries []fs.DirEntry) (bases []int64) {
-	for _, e := range entries {
-		if base, ok := parseName(e.Name()); ok && !e.IsDir() {
-			bases = append(bases, base)
-		}
-	}
-	slices.Sort(bases)
-	return bases
-}
-
-func parseName(name string) (int64, bool) {
-	digits, ok := strings.CutSuffix(name, logSuffix)
-	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
-		return 0, false
-	}
-	base, err := strconv.ParseInt(digits, 10, 64)
-	return base, err == nil
-}
 
 // stop makes the segment refuse writes and syncs for good.
 func (s *Segment) stop(cause error) error {

@@ -16,17 +16,26 @@ import (
 
 const suffix = ".snapshot"
 
+// digits are those of an offset in a file's name.
+const digits = 20
+
 // FileName is the name of the snapshot of the state after all offsets below offset.
-func FileName(offset int64) string { return fmt.Sprintf("%020d%s", offset, suffix) }
+func FileName(offset int64) string {
+	name := []byte("00000000000000000000" + suffix)
+	for i := digits - 1; offset > 0; i, offset = i-1, offset/10 {
+		name[i] = byte('0' + offset%10)
+	}
+	return string(name)
+}
 
 // Offset reads what FileName wrote; any number of digits will do.
 func Offset(name string) (offset int64, ok bool) {
 	digits, ok := strings.CutSuffix(name, suffix)
-	if !ok {
+	if !ok || digits == "" || digits[0] == '+' || digits[0] == '-' {
 		return 0, false
 	}
 	offset, err := strconv.ParseInt(digits, 10, 64)
-	return offset, err == nil && offset >= 0 && digits[0] != '+' && digits[0] != '-'
+	return offset, err == nil
 }
 
 // List returns the offsets of the snapshots in a folder, in order.
@@ -35,30 +44,35 @@ func List(fsys vfs.FS, folder string) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []int64
+	return Snapshots(entries), nil
+}
+
+// Snapshots is List for a folder that was read already.
+func Snapshots(entries []fs.DirEntry) (all []int64) {
 	for _, e := range entries {
-		if offset, ok := Offset(e.Name()); ok && !e.IsDir() && e.Name() == FileName(offset) {
-			all = append(all, offset)
+		if name := e.Name(); len(name) == digits+len(suffix) && !e.IsDir() {
+			if offset, ok := Offset(name); ok {
+				all = append(all, offset)
+			}
 		}
 	}
 	slices.Sort(all)
-	return all, nil
+	return all
 }
 
 // Strays are the snapshots, of those listed, that an open removes: all that do not stand at the start of a segment. The
-// largest of them stays if no segment begins behind it: a clean stop left it at the end of the log.
+// largest of them stays if no segment begins behind it: a clean stop left it at the end of the log. bases are in order.
 func Strays(snapshots, bases []int64) []int64 {
 	var strays []int64
 	for _, offset := range snapshots {
-		if !slices.Contains(bases, offset) {
+		if _, ok := slices.BinarySearch(bases, offset); !ok {
 			strays = append(strays, offset)
 		}
 	}
 	if len(strays) == 0 {
 		return nil
 	}
-	greatest := slices.Max(strays)
-	if len(bases) == 0 || greatest >= slices.Max(bases) {
+	if greatest := slices.Max(strays); len(bases) == 0 || greatest >= bases[len(bases)-1] {
 		strays = slices.DeleteFunc(strays, func(offset int64) bool { return offset == greatest })
 	}
 	return strays

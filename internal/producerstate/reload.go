@@ -17,6 +17,8 @@ type Reload struct {
 	LogStart, End int64  // what the log holds; End may be below the State's own: the log was truncated
 	Now           int64  // Unix ms: producers that expired are not loaded
 	ReadOnly      bool   // remove no file
+	Listed        bool   // Snapshots is what List gives, and may be changed; else Reload lists them
+	Snapshots     []int64
 }
 
 // Reloaded says what Reload found. The state is that of a snapshot: it is whole once the batches in [From, End) are
@@ -42,12 +44,19 @@ type Reloaded struct {
 // error the state is empty or as it was, and must be reloaded before it is used.
 func (s *State) Reload(r Reload) (Reloaded, error) {
 	res := Reloaded{From: max(r.LogStart, r.End), Snapshot: -1}
-	snapshots, err := List(r.FS, r.Folder)
-	if err != nil {
-		return res, err
+	snapshots := r.Snapshots
+	if !r.Listed {
+		var err error
+		if snapshots, err = List(r.FS, r.Folder); err != nil {
+			return res, err
+		}
 	}
 	outside := func(offset int64) bool { return offset > r.End || offset <= r.LogStart }
-	res.Removed = slices.DeleteFunc(slices.Clone(snapshots), func(o int64) bool { return !outside(o) })
+	for _, offset := range snapshots {
+		if outside(offset) {
+			res.Removed = append(res.Removed, offset)
+		}
+	}
 	if err := r.remove(res.Removed); err != nil {
 		return res, err
 	}
