@@ -338,7 +338,7 @@ func (l *Log) epochsLost(segs segments, logStart int64) (bool, error) {
 	if len(held) == 0 {
 		return false, nil
 	}
-	last, err := lastBatch(held.active())
+	last, err := held.active().Last()
 	if err == nil {
 		latest, ok := l.epochs.Latest()
 		if last.LeaderEpoch >= 0 && (!ok || latest.Epoch < last.LeaderEpoch) {
@@ -354,15 +354,6 @@ func (l *Log) epochsLost(segs segments, logStart int64) (bool, error) {
 		return false, nil
 	}
 	return false, err
-}
-
-// lastBatch of a segment that has one.
-func lastBatch(seg *segment.Segment) (segment.Position, error) {
-	end, err := seg.NextOffset()
-	if err != nil {
-		return segment.Position{}, err
-	}
-	return seg.Find(end - 1)
 }
 
 func (l *Log) rebuildEpochs(ctx context.Context, segs segments) error {

@@ -51,7 +51,7 @@ func (s segments) jumped(known int64) error {
 	if end, err := seg.NextOffset(); err != nil || end <= known {
 		return nil // whoever needs the end will say why there is none
 	}
-	last, err := lastBatch(seg)
+	last, err := seg.Last()
 	if err != nil {
 		return nil
 	}

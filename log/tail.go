@@ -251,7 +251,7 @@ func (r *Reader) lastEpoch(segs segments) int32 {
 		if segs[i].Size() == 0 {
 			continue
 		}
-		if last, err := lastBatch(segs[i]); err == nil {
+		if last, err := segs[i].Last(); err == nil {
 			return last.LeaderEpoch
 		}
 		break

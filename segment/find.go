@@ -248,76 +248,118 @@ func (s *Segment) settleLocked() error {
 	if m.next >= 0 {
 		return nil
 	}
-	ix, err := s.loadIndexes(s.state.get() == active)
+	ix, passing, err := s.settlingIndexes()
 	if err != nil {
 		return err
+	}
+	if passing {
+		defer ix.close() // nothing was written
 	}
 	h, err := s.acquire()
 	if err != nil {
 		return err
 	}
 	defer h.release()
-	end, next, bad, err := s.settleFrom(h, ix, m.size)
+	r, err := s.settleFrom(h, ix, m.size)
 	if err != nil {
 		return err
 	}
-	if bad != nil && !s.growing() {
-		return s.corrupt(bad)
+	if r.bad != nil && !s.growing() {
+		return s.corrupt(r.bad)
 	}
-	if next-1-s.base > maxRelative && !s.o.ReadOnly { // it can be read all the same
-		return &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: next - 1}
+	if r.next-1-s.base > maxRelative && !s.o.ReadOnly { // it can be read all the same
+		return &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: r.next - 1}
 	}
-	s.pub.learn(m.cuts, func(m *marks) { m.size, m.next = end, next })
+	s.pub.learn(m.cuts, func(m *marks) { m.size, m.next = r.end, r.next })
+	if r.last.Size > 0 {
+		s.settled.Store(&settled{size: r.end, cuts: m.cuts, last: r.last})
+	}
 	return nil
+}
+
+// settlingIndexes are the indexes for a look at the end. Of a segment that nobody has used yet they serve for that look
+// only, unmapped: an idle log keeps nothing open.
+func (s *Segment) settlingIndexes() (ix *indexes, passing bool, err error) {
+	if s.ix.Load() == nil && s.state.get() == opened && !s.gone && !s.o.ReadOnly {
+		o := s.o.index()
+		o.Map = index.Never
+		if ix, err = s.openIndexes(false, o); err == nil {
+			return ix, true, nil
+		}
+	}
+	ix, err = s.loadIndexes(s.state.get() == active) // says, or repairs, what is wrong
+	return ix, false, err
+}
+
+// settled is the last batch of a segment as long as its size and cuts are these.
+type settled struct {
+	size, cuts int64
+	last       Position
+}
+
+// Last returns the segment's last batch; ErrNotFound if it is empty. Errors as NextOffset and Find.
+func (s *Segment) Last() (Position, error) {
+	next, err := s.NextOffset()
+	if err != nil {
+		return Position{}, err
+	}
+	m := s.pub.load()
+	if e := s.settled.Load(); e != nil && e.size == m.size && e.cuts == m.cuts {
+		return e.last, nil
+	}
+	return s.Find(next - 1)
+}
+
+// stretch is what lies between a position and the end of the file.
+type stretch struct {
+	end, next int64     // where its batches end, and the offset behind them
+	last      Position  // the last of them; Size is 0 if there is none
+	bad       *badBatch // why that is before the end of the file
 }
 
 // settleFrom reads to the end from the last index entry; if not even its batch is good, from the entry before it, and at
 // last from the start.
-func (s *Segment) settleFrom(f vfs.File, ix *indexes, size int64) (end, next int64, bad *badBatch, err error) {
+func (s *Segment) settleFrom(f vfs.File, ix *indexes, size int64) (stretch, error) {
 	e, _ := ix.offset.Last()
 	for range 2 {
-		end, next, bad, err = s.readToEnd(f, e.Position, size, s.base)
-		if err != nil || bad == nil || end > e.Position || e.Position == 0 {
-			return end, next, bad, err
+		r, err := s.readToEnd(f, e.Position, size, s.base)
+		if err != nil || r.bad == nil || r.end > e.Position || e.Position == 0 {
+			return r, err
 		}
 		if e, err = ix.offset.Lookup(e.Offset - 1); err != nil {
-			return 0, 0, nil, err
+			return stretch{}, err
 		}
 	}
 	return s.readToEnd(f, 0, size, s.base)
 }
 
-// readToEnd verifies the batches from pos on, none of which may lie below from, and returns where they end and the offset
-// behind them. bad says why before end of file.
-func (s *Segment) readToEnd(f vfs.File, pos, size, from int64) (end, next int64, bad *badBatch, err error) {
+// readToEnd verifies the batches from pos on, none of which may lie below from.
+func (s *Segment) readToEnd(f vfs.File, pos, size, from int64) (stretch, error) {
 	r := newReader(f, pos, size)
 	defer r.close()
-	next = from
+	all := stretch{end: pos, next: from}
 	o := order{base: s.base, end: unknown, next: -1}
 	if pos == 0 || from > s.base {
 		o.next = from
 	}
 	for {
 		b, at, err := r.next()
+		all.end = at
 		if err == io.EOF {
-			return at, next, nil, nil
+			return all, nil
+		}
+		if err == nil {
+			err = r.inOrder(&o, b, at)
+		}
+		if bad, ok := errors.AsType[*badBatch](err); ok {
+			bad.offset = all.next
+			all.bad = bad
+			return all, nil
 		}
 		if err != nil {
-			if bad, ok := errors.AsType[*badBatch](err); ok {
-				bad.offset = next
-				return at, next, bad, nil
-			}
-			return at, next, nil, err
+			return all, err
 		}
-		if err := r.inOrder(&o, b, at); err != nil {
-			bad, ok := errors.AsType[*badBatch](err)
-			if !ok {
-				return at, next, nil, err
-			}
-			bad.offset = next
-			return at, next, bad, nil
-		}
-		next = b.NextOffset()
+		all.next, all.last = b.NextOffset(), headerOf(b).position(at)
 	}
 }
 

@@ -99,7 +99,7 @@ func (s *Segment) loadIndexes(writable bool) (*indexes, error) {
 	if s.gone {
 		return s.rebuildIndexes(writable)
 	}
-	x, err := s.openIndexes(writable)
+	x, err := s.openIndexes(writable, s.o.index())
 	if errors.Is(err, index.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
 		return s.rebuildIndexes(writable)
 	}
@@ -111,16 +111,16 @@ func (s *Segment) loadIndexes(writable bool) (*indexes, error) {
 }
 
 // openIndexes opens and checks both files. index.ErrDamaged and fs.ErrNotExist mean: rebuild.
-func (s *Segment) openIndexes(writable bool) (*indexes, error) {
+func (s *Segment) openIndexes(writable bool, o index.Options) (*indexes, error) {
 	openOffset, openTime := index.OpenSealed, timeindex.OpenSealed
 	if writable {
 		openOffset, openTime = index.Open, timeindex.Open
 	}
-	off, err := openOffset(s.name(idxSuffix), s.base, s.o.index())
+	off, err := openOffset(s.name(idxSuffix), s.base, o)
 	if err != nil {
 		return nil, err
 	}
-	tim, err := openTime(s.name(timeSuffix), s.base, s.o.index())
+	tim, err := openTime(s.name(timeSuffix), s.base, o)
 	if err != nil {
 		off.Close()
 		return nil, err
@@ -230,7 +230,7 @@ func (s *Segment) useBuilt(b *builder, writable bool) (*indexes, error) {
 	if err := s.writeIndexes(b); err != nil {
 		return nil, err
 	}
-	x, err := s.openIndexes(writable)
+	x, err := s.openIndexes(writable, s.o.index())
 	if err != nil {
 		return nil, err
 	}

@@ -162,10 +162,10 @@ func (s *Segment) Refresh() (grew bool, err error) {
 	if err != nil || size <= m.size || m.next < 0 {
 		return false, err
 	}
-	end, next, _, err := s.readToEnd(h, m.size, min(size, maxBytes), m.next)
-	if err != nil || end == m.size {
+	r, err := s.readToEnd(h, m.size, min(size, maxBytes), m.next)
+	if err != nil || r.end == m.size {
 		return false, err
 	}
-	s.pub.learn(m.cuts, func(m *marks) { m.size, m.next, m.maxTs = end, next, unknown })
+	s.pub.learn(m.cuts, func(m *marks) { m.size, m.next, m.maxTs = r.end, r.next, unknown })
 	return true, nil
 }

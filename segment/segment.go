@@ -51,6 +51,7 @@ type Segment struct {
 	suffix   string
 	file     atomic.Pointer[handle]
 	pub      published
+	settled  atomic.Pointer[settled]
 }
 
 type state uint8
