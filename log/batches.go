@@ -18,27 +18,30 @@ import (
 // offset is not in the log, or no longer: truncated or deleted meanwhile), ErrClosed, ctx's, or a *CorruptError. Ranging
 // again starts again.
 func (l *Log) Batches(ctx context.Context, offset int64, options ...ReadOption) iter.Seq2[record.Batch, error] {
-	return l.batches(ctx, offset, collect(options))
+	options = append([]ReadOption(nil), options...)
+	return func(yield func(record.Batch, error) bool) { l.eachBatch(ctx, offset, collect(options), yield) }
 }
 
 func (v *view) batches(ctx context.Context, offset int64, o readOptions) iter.Seq2[record.Batch, error] {
-	return func(yield func(record.Batch, error) bool) {
-		c := cursor{v: v, o: o, next: offset}
-		aborts := aborts{v: v}
-		c.run(ctx, func(b record.Batch, _ int64, err error) bool {
-			if err == nil && o.isolation == ReadCommitted {
-				var hides bool
-				if hides, err = aborts.hides(b); hides {
-					return true
-				}
-				if err != nil {
-					yield(record.Batch{}, err)
-					return false
-				}
+	return func(yield func(record.Batch, error) bool) { v.eachBatch(ctx, offset, o, yield) }
+}
+
+func (v *view) eachBatch(ctx context.Context, offset int64, o readOptions, yield func(record.Batch, error) bool) {
+	c := cursor{v: v, o: o, next: offset}
+	aborts := aborts{v: v}
+	c.run(ctx, func(b record.Batch, _ int64, err error) bool {
+		if err == nil && o.isolation == ReadCommitted {
+			var hides bool
+			if hides, err = aborts.hides(b); hides {
+				return true
 			}
-			return yield(b, err)
-		})
-	}
+			if err != nil {
+				yield(record.Batch{}, err)
+				return false
+			}
+		}
+		return yield(b, err)
+	})
 }
 
 // cursor walks one view from batch to batch. It holds nothing between steps but the segment iterator's reference.

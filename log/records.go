@@ -19,40 +19,44 @@ import (
 // ErrTooLarge for a batch that unpacks to more than WithLimits allows, or a *CorruptError, before which every good record
 // has been yielded. Ranging again starts again.
 func (l *Log) Records(ctx context.Context, offset int64, options ...ReadOption) iter.Seq2[record.Record, error] {
-	return l.records(ctx, offset, collect(options), false)
+	options = append([]ReadOption(nil), options...)
+	return func(yield func(record.Record, error) bool) { l.eachRecord(ctx, offset, collect(options), false, yield) }
 }
 
 // Follow is Records without an end: at the bound it waits for more, without polling. It ends with ctx's error, ErrClosed,
 // ErrFailed once a failed log has no more, or what ends Records; a truncation below the offset it has come to is
 // *OffsetRangeError unless WithReset says otherwise, also when other records have taken the place meanwhile.
 func (l *Log) Follow(ctx context.Context, offset int64, options ...ReadOption) iter.Seq2[record.Record, error] {
-	return l.records(ctx, offset, collect(options), true)
+	options = append([]ReadOption(nil), options...)
+	return func(yield func(record.Record, error) bool) { l.eachRecord(ctx, offset, collect(options), true, yield) }
 }
 
 func (v *view) records(ctx context.Context, offset int64, o readOptions, follow bool) iter.Seq2[record.Record, error] {
-	return func(yield func(record.Record, error) bool) {
-		dec := v.lend(o.limits)
-		defer v.giveBack(dec, o.limits)
-		c := cursor{v: v, o: o, next: offset, follow: follow, split: true}
-		aborts := aborts{v: v}
-		c.run(ctx, func(b record.Batch, from int64, err error) bool {
-			switch {
+	return func(yield func(record.Record, error) bool) { v.eachRecord(ctx, offset, o, follow, yield) }
+}
+
+func (v *view) eachRecord(ctx context.Context, offset int64, o readOptions, follow bool, yield func(record.Record, error) bool) {
+	dec := v.lend(o.limits)
+	defer v.giveBack(dec, o.limits)
+	c := cursor{v: v, o: o, next: offset, follow: follow, split: true}
+	aborts := aborts{v: v}
+	c.run(ctx, func(b record.Batch, from int64, err error) bool {
+		switch {
+		case err != nil:
+			return yield(record.Record{}, err)
+		case b.Control():
+			return true
+		case o.isolation == ReadCommitted && b.Transactional():
+			switch hides, err := aborts.hides(b); {
 			case err != nil:
-				return yield(record.Record{}, err)
-			case b.Control():
+				yield(record.Record{}, err)
+				return false
+			case hides:
 				return true
-			case o.isolation == ReadCommitted && b.Transactional():
-				switch hides, err := aborts.hides(b); {
-				case err != nil:
-					yield(record.Record{}, err)
-					return false
-				case hides:
-					return true
-				}
 			}
-			return v.unpack(b, dec, from, o.end, yield)
-		})
-	}
+		}
+		return v.unpack(b, dec, from, o.end, yield)
+	})
 }
 
 // unpack yields the records of one batch within [from, end). It is false once the loop must end.
