@@ -114,3 +114,22 @@ func (f *fixtures) manySegments(n int) (root string, err error) {
 	f.segs[n] = root
 	return root, l.Close()
 }
+
+// manyPartitions is a closed log root with n partitions of one record each.
+func (f *fixtures) manyPartitions(n int32) (root string, err error) {
+	root = f.fresh()
+	d, err := log.OpenDir(root, log.DirConfig{Defaults: log.Config{Durability: log.Buffered}})
+	if err != nil {
+		return "", err
+	}
+	for i := range n {
+		l, err := d.Open(background, partitionOf(i), log.Config{})
+		if err == nil {
+			_, err = l.Append(background, record.Record{Value: []byte("v")})
+		}
+		if err != nil {
+			return "", errors.Join(err, d.Close())
+		}
+	}
+	return root, d.Close()
+}

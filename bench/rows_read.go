@@ -24,10 +24,13 @@ func readRows() []row {
 		{name: "scan, checked and decoded", floor: "pread of 256 KiB", atMost: 2, make: scan},
 		{name: "scan, batches only", floor: "pread of 256 KiB", make: scanBatches},
 		{name: "one random record", floor: "pread of 4 KiB, p50", atMost: 4, make: randomRead},
+		{name: "scan, read committed, none aborted", floor: "scan, read uncommitted", atMost: 1.1, make: committedScan},
 		{name: "recovery of an unclean log", floor: "the scan above", atLeast: 0.6, make: recovery},
 		{name: "clean open of 10 segments", floor: "stat of each file", make: openSegments(10)},
 		{name: "clean open of 100 segments", floor: "stat of each file", within: 5 * time.Millisecond, make: openSegments(100)},
 		{name: "clean open of 1,000 segments", floor: "stat of each file", make: openSegments(1000)},
+		{name: "clean open of 400 partitions", floor: "stat of each file", within: 80 * time.Millisecond, make: openPartitions(400)},
+		{name: "snapshot of 100,000 producers, loaded", floor: "read of the file", within: 100 * time.Millisecond, make: loadProducers},
 	}
 }
 
@@ -236,6 +239,47 @@ func openSegments(n int) func(f *fixtures) (pair, error) {
 		}, nil
 	}
 }
+
+// openPartitions opens every partition of a root that was stopped cleanly, each with a record in it; the close is not counted.
+func openPartitions(n int32) func(f *fixtures) (pair, error) {
+	return func(f *fixtures) (pair, error) {
+		root, err := f.manyPartitions(n)
+		if err != nil {
+			return pair{}, err
+		}
+		return pair{
+			floor: timed(func(int) error {
+				for i := range n {
+					if err := statAll(filepath.Join(root, partitionOf(i).String())); err != nil {
+						return err
+					}
+				}
+				return nil
+			}),
+			ours: func(int) (time.Duration, error) {
+				began := time.Now()
+				d, err := log.OpenDir(root, log.DirConfig{})
+				if err != nil {
+					return 0, err
+				}
+				for i := range n {
+					l, err := d.Open(background, partitionOf(i), log.Config{})
+					if err == nil && (l.Offsets().LogEnd != 1 || !l.Recovery().Clean) {
+						err = fmt.Errorf("partition %d ends at %d, clean: %v", i, l.Offsets().LogEnd, l.Recovery().Clean)
+					}
+					if err != nil {
+						return 0, errors.Join(err, d.Close())
+					}
+				}
+				took := time.Since(began)
+				return took, d.Close()
+			},
+			n: 1,
+		}, nil
+	}
+}
+
+func partitionOf(i int32) log.TopicPartition { return log.TopicPartition{Topic: "t", Partition: i} }
 
 // statAll asks for the length of every file of a folder: no open can know less.
 func statAll(dir string) error {
