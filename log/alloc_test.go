@@ -91,6 +91,19 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 	few, many := testing.AllocsPerRun(50, once(end-100)), testing.AllocsPerRun(50, once(end-10_000))
 	require.LessOrEqual(t, few, 12.0, "an iteration")
 	require.LessOrEqual(t, many-few, 2.0, "its 9,900 further records")
+	gate("one record out of a batch", 0, func() {
+		found := int64(-1)
+		for r, err := range b.Records(ctx, end-50) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = r.Offset
+			break
+		}
+		if found != end-50 {
+			t.Fatal(found)
+		}
+	})
 	gate("Fetch", 8, func() {
 		f, err := b.Fetch(ctx, end-100, FetchOptions{})
 		if err != nil || f.Len() == 0 {

@@ -19,6 +19,7 @@ import (
 // ErrTooLarge for a batch that unpacks to more than WithLimits allows, or a *CorruptError, before which every good record
 // has been yielded. Ranging again starts again.
 func (l *Log) Records(ctx context.Context, offset int64, options ...ReadOption) iter.Seq2[record.Record, error] {
+	// This much the compiler inlines, and then the loop's body and what it uses stay on the caller's stack.
 	options = append([]ReadOption(nil), options...)
 	return func(yield func(record.Record, error) bool) { l.eachRecord(ctx, offset, collect(options), false, yield) }
 }
