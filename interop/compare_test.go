@@ -227,7 +227,9 @@ func (s *swap) contents(root string) map[string]string {
 			entries, err := producerstate.Decode(e.Name(), b)
 			require.NoError(s.t, err)
 			slices.SortFunc(entries, func(a, b producerstate.Entry) int { return cmp.Compare(a.ProducerID, b.ProducerID) })
-			out[e.Name()] = fmt.Sprintf("%+v", entries)
+			if offset, _ := producerstate.Offset(e.Name()); len(entries) > 0 && offset > s.m.start { // others say no more than none
+				out[e.Name()] = fmt.Sprintf("%+v", entries)
+			}
 		}
 	}
 	for _, name := range []string{recoveryPointFile, logStartFile, highWatermarkFile} {
