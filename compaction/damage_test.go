@@ -60,6 +60,21 @@ func TestTheFirstUnreadableBatchEndsTheCleaning(t *testing.T) {
 		require.ErrorIs(t, err, ErrUncleanable)
 		require.Equal(t, []int{6, 0, 0}, []int{int(again.FirstDirty), again.Groups, again.Unchanged})
 	})
+	t.Run("what was read of it does not count", func(t *testing.T) {
+		w := newWorld(t, vfs.Mem())
+		w.o.MaxBytes = 100
+		w.add(plain(0, "a=1"))
+		w.add(plain(1, "b=1"), plain(2, "b=2"))
+		first := plain(3, "a=2")
+		w.add(first, plain(4, "c=1"))
+		w.add(plain(5, "x=1"))
+		w.garble(2, int64(len(first))+63)
+		w.dirty = 1
+		_, err := w.clean()
+		require.ErrorIs(t, err, ErrUncleanable)
+		v, _ := viewOf(w.segs)
+		require.Equal(t, []rec{{0, "a=1", at0.UnixMilli()}, {2, "b=2", at0.UnixMilli() + 2}}, v.records[:2])
+	})
 	t.Run("in the clean part", func(t *testing.T) {
 		w, size := make5(t)
 		w.garble(1, size+3+60)

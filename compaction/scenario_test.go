@@ -151,6 +151,35 @@ func TestAMarkerThatIsAProducersLastEntryStaysAsAHeader(t *testing.T) {
 	require.Zero(t, out.Written, "the same header is not written again")
 }
 
+// Scenario: C010. A COMMIT goes the same way once nothing of its transaction is left.
+func TestACommitMarkerGoesTwoCleaningsAfterItsData(t *testing.T) {
+	w := newWorld(t, vfs.Mem())
+	w.c.DeleteRetention = time.Hour
+	w.add(tx(1, 0, 0, "1=a"), end(true, 1, 1), plain(2, "1=b"))
+	w.add(plain(3, "6=a"))
+	again := func() string { w.dirty = 0; w.mustClean(); return w.lines()[0] }
+	require.Equal(t, "1-1 a=0x30 n=1 p=1/0/-1", again(), "its data was still there")
+	require.Equal(t, "1-1 a=0x70 n=1 p=1/0/-1", again())
+	require.Equal(t, "1-1 a=0x70 n=1 p=1/0/-1", again())
+	w.now = w.now.Add(time.Hour)
+	require.Equal(t, "2-2 a=0x0 n=1", again())
+}
+
+// A transaction index that knows a transaction of which nothing is left is made anew with its segment, although no batch of
+// it changes.
+func TestAnIndexThatSaysTooMuchIsRewritten(t *testing.T) {
+	w := newWorld(t, vfs.Mem())
+	w.c.DeleteRetention = Forever
+	w.add(plain(0, "a=1"), end(false, 1, 1), plain(2, "b=1"))
+	w.aborted(0, 1, 0, 1, 2)
+	w.add(plain(3, "x=1"))
+	w.mustClean()
+	require.Equal(t, []string{"0-0 a=0x0 n=1", "1-1 a=0x30 n=1 p=1/0/-1", "2-2 a=0x0 n=1", "3-3 a=0x0 n=1"}, w.lines())
+	require.Empty(t, w.indexed(0))
+	w.dirty = 0
+	require.Zero(t, w.mustClean().Written)
+}
+
 // Scenario: C012, C013
 func TestTransactionsOverSegments(t *testing.T) {
 	t.Run("committed", func(t *testing.T) {
@@ -520,8 +549,11 @@ func TestEmptySegmentsOfALongRangeMerge(t *testing.T) {
 func TestAnOverflowedSegmentIsSplit(t *testing.T) {
 	w := newWorld(t, vfs.Mem())
 	w.add(plain(0, "a=1", "b=1"))
+	w.producers = map[int64]LastBatch{1: {Offset: 1<<31 + 102}}
+	w.aborted(0, 1, 1<<31+102, 1<<31+103, 1<<31+104)
 	w.add(plain(1<<40, "x=1"))
-	raw := append(append(plain(2, "a=2", "c=1"), plain(1<<31+100, "d=1", "b=2")...), plain(1<<32, "e=1")...)
+	raw := append(append(plain(2, "a=2", "c=1"), plain(1<<31+100, "d=1", "b=2")...), tx(1, 0, 1<<31+102, "a=never")...)
+	raw = append(append(raw, end(false, 1, 1<<31+103)...), plain(1<<32, "e=1")...)
 	f, err := w.fs.OpenFile(w.segs[0].File(), 2, 0)
 	require.NoError(t, err)
 	_, err = f.WriteAt(raw, w.segs[0].Size())
@@ -532,6 +564,8 @@ func TestAnOverflowedSegmentIsSplit(t *testing.T) {
 	require.EqualValues(t, int64(1)<<40, out.FirstDirty)
 	require.Equal(t, []string{"2:a=2", "3:c=1", "2147483748:d=1", "2147483749:b=2", "4294967296:e=1", "1099511627776:x=1"}, w.kvs())
 	require.Equal(t, []int64{0, 1<<31 + 100, 1 << 40}, w.bases())
+	require.Empty(t, w.indexed(0))
+	require.Len(t, w.indexed(1), 1, "the index is with the marker")
 	for _, s := range w.segs {
 		_, err := s.NextOffset()
 		require.NoError(t, err)
