@@ -50,6 +50,9 @@ func survivors(l *Log) (found []wrote, err error) {
 
 // check recovers one disk and says what is wrong with the result. The log it returns is the recovered one.
 func check(disk vfs.FS, mode Durability, e *expect, noEvict bool) (*Dir, *Log, error) {
+	if err := checkSnapshots(disk); err != nil {
+		return nil, nil, err
+	}
 	d, l, err := recovered(disk, mode, noEvict)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open after a crash: %w", err)

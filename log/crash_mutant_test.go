@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/vfs"
 	"github.com/partlog/partlog/vfs/vfstest"
 )
@@ -23,6 +24,7 @@ type liar struct {
 	rename      func(old, new string) (done bool, err error)
 	before      func() error // runs before any call that changes something but a rename
 	late        *lateSync
+	hold        *held
 }
 
 func (l *liar) changing() error {
@@ -102,6 +104,14 @@ func (f *liarFile) Truncate(n int64) error {
 }
 
 func (f *liarFile) WriteAt(p []byte, off int64) (int, error) {
+	if f.l.hold != nil {
+		if strings.HasSuffix(f.name, ".txnindex") {
+			return len(p), f.l.hold.keep(func() error { _, err := f.File.WriteAt(p, off); return err })
+		}
+		if err := f.l.hold.let(); err != nil {
+			return 0, err
+		}
+	}
 	n, err := f.File.WriteAt(p, off)
 	if f.name == hintFile && f.l.late != nil && f.l.late.due != nil {
 		due := f.l.late.due
@@ -115,6 +125,40 @@ func (f *liarFile) WriteAt(p []byte, off int64) (int, error) {
 
 // lateSync is the sync of a .log that comes behind the hint instead of before it.
 type lateSync struct{ due vfs.File }
+
+// held is a write that comes behind the next one.
+type held struct{ due func() error }
+
+func (h *held) keep(do func() error) error {
+	err := h.let()
+	h.due = do
+	return err
+}
+
+func (h *held) let() error {
+	if h.due == nil {
+		return nil
+	}
+	do := h.due
+	h.due = nil
+	return do()
+}
+
+// lateSnapshots gives producer snapshots their name only behind the recovery point.
+func lateSnapshots(inner vfs.FS) vfs.FS {
+	l := &liar{FS: inner}
+	var waiting held
+	l.rename = func(old, new string) (bool, error) {
+		if strings.HasSuffix(new, ".snapshot") {
+			return true, waiting.keep(func() error { return errors.Join(inner.Rename(old, new), inner.SyncDir(path.Dir(new))) })
+		}
+		if new != checkpoint.RecoveryPoints {
+			return false, nil
+		}
+		return true, errors.Join(inner.Rename(old, new), inner.SyncDir("."), waiting.let())
+	}
+	return l
+}
 
 // lowFirst drops the segments of a truncation from the lowest up.
 func lowFirst(inner vfs.FS) vfs.FS {
@@ -208,6 +252,12 @@ func TestWrongOrdersOfWritesAreFoundOut(t *testing.T) {
 			func(f vfs.FS) vfs.FS { return &liar{FS: f, skipSyncDir: root} }},
 		{"start offset that comes back", crashStart{Durable, false}, []string{"delete some"}, "the log starts at 7",
 			func(f vfs.FS) vfs.FS { return &liar{FS: f, skipSyncDir: root} }},
+		{"recovery point before the index of aborted transactions", crashStart{Durable, false}, []string{"abort", "append until it rolls", "sync"}, "aborted transactions",
+			func(f vfs.FS) vfs.FS { return &liar{FS: f, skipSync: hasSuffix(".txnindex")} }},
+		{"recovery point before the snapshot", crashStart{Durable, false}, []string{"append until it rolls", "sync"}, "the snapshot below it",
+			lateSnapshots},
+		{"snapshot without a sync", crashStart{Durable, false}, []string{"append until it rolls", "sync"}, "the snapshot below it",
+			func(f vfs.FS) vfs.FS { return &liar{FS: f, skipSync: hasSuffix(".snapshot.tmp")} }},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			disk, start := prepare(t, m.start.mode, m.start.clean)
@@ -223,6 +273,34 @@ func TestWrongOrdersOfWritesAreFoundOut(t *testing.T) {
 			t.Logf("found on disk %d", total.disks)
 		})
 	}
+}
+
+// An abort whose index entry comes behind the marks: no crash is needed, the world of the crashes watches the write.
+func TestAnIndexOfAbortedTransactionsThatIsLateIsFoundOut(t *testing.T) {
+	disk, start := prepare(t, Durable, false)
+	w := newWorld(disk, Durable, start, func(f vfs.FS) vfs.FS { return &liar{FS: f, hold: &held{}} })
+	require.NoError(t, w.open())
+	require.ErrorContains(t, verbsNamed(t, "abort")[0].do(w), "the marks moved before the index was written")
+}
+
+// A log that lets readers in before it knows its last stable offset would show them what lies below the high watermark.
+func TestReadersBeforeTheLastStableOffsetAreFoundOut(t *testing.T) {
+	disk, start := prepare(t, Durable, false)
+	w, _, err := run(disk, Durable, start, verbsNamed(t, "begin", "append"))
+	require.NoError(t, err)
+	early, disks := 0, 0
+	for d := range w.fs.Disks(vfstest.DiskOptions{Limit: 20, Samples: 5}) {
+		_, l, err := recovered(d.FS(), Durable, false)
+		require.NoError(t, err)
+		require.NoError(t, checkProducers(l))
+		l.update(func(o *Offsets) { o.LastStable = o.HighWatermark })
+		if checkProducers(l) != nil {
+			early++
+		}
+		disks++
+	}
+	require.Positive(t, early, "%d disks", disks)
+	require.Less(t, early, disks)
 }
 
 // A sync fails, Linux forgets the pages but shows them still. Whoever opens the log again in the same boot must not

@@ -3,13 +3,17 @@ package log
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"math"
+	"io/fs"
 	"slices"
 
+	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/internal/producerstate"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
+	"github.com/partlog/partlog/vfs"
+	"github.com/partlog/partlog/vfs/vfstest"
 )
 
 // next is the epoch and sequence with which a producer goes on.
@@ -54,103 +58,80 @@ func produced(p record.Producer, recs ...record.Record) []byte {
 	return bytes.Clone(batch.Bytes())
 }
 
-// end writes the marker of a transaction.
+// end writes the marker of a transaction. The index entry of an abort must be written while nobody can see the marker yet.
 func (w *world) end(id int64, commit bool) error {
 	value := string([]byte{0, 0, 0, 0, 0, 3})
 	w.e.line = append(w.e.line, wrote{base: w.e.end(), last: w.e.end(), epoch: w.epoch, time: crashTime, value: value})
 	call := fmt.Sprintf("end of the transaction of producer %d, commit %v", id, commit)
 	w.note(call)
+	var early error
+	_, remove := w.fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpWrite}, Name: "*.txnindex", Times: vfstest.Always, Hook: func(vfstest.Op) error {
+		if o := w.log.Offsets(); o.LogEnd == w.e.end() || o.LastStable == w.e.end() {
+			early = fmt.Errorf("%s: the marks moved before the index was written: %+v", call, o)
+		}
+		return nil
+	}})
+	defer remove()
 	if _, err := w.log.EndTxn(context.Background(), w.next(id), commit, 3, 0); err != nil {
 		return err
 	}
-	return w.settle(call)
+	return errors.Join(early, w.settle(call))
 }
 
-// checkProducers compares the producer state, the last stable offset and the indexes of aborted transactions of an open log
+// checkProducers compares what an open log knows of producers and transactions, and what it shows to read-committed readers,
 // with a scan of all its batches.
 func checkProducers(l *Log) error {
-	o := l.Offsets()
-	segs := *l.list.Load()
-	scan := producerstate.New(producerstate.Config{ExpireAfter: -1}, segs.first().Base())
-	above := producerstate.New(producerstate.Config{ExpireAfter: -1}, o.LogStart)
-	deleted := o.LogStart > segs.first().Base() // an open may forget what all of lies below the start, as Kafka does
-	var want []segment.AbortedTxn
-	for _, seg := range segs {
-		for b, err := range seg.Batches(0) {
-			if err != nil {
-				return err
-			}
-			want = appendAborted(want, scan.Replay(b), 0)
-			above.Replay(b)
-		}
-	}
-	scan.SetEnd(o.LogEnd)
-	other := above.Unstable().LastStable(o.HighWatermark, o.LogStart)
-	if stable := scan.Unstable().LastStable(o.HighWatermark, o.LogStart); stable != o.LastStable && (!deleted || o.LastStable != other) {
-		return fmt.Errorf("the last stable offset is %d, a scan says %d (%+v; open %+v, in the log %+v)", o.LastStable, stable, o, scan.Open(), l.producers.state.Open())
-	}
-	var got []segment.AbortedTxn
-	for _, seg := range segs {
-		found, _, err := seg.Aborted(0, math.MaxInt64)
-		if err != nil {
-			return err
-		}
-		got = append(got, found...)
-	}
-	if err := sameAborted(got, want, o.LogStart, deleted); err != nil {
+	puts, err := putsOf(l)
+	if err != nil {
 		return err
 	}
-	return sameProducers(l.producers.state, scan, o.LogStart, segs.first().Base())
-}
-
-// sameAborted: what ends below the log start nobody needs, and of what begins there an open may have forgotten the beginning.
-func sameAborted(got, want []segment.AbortedTxn, logStart int64, deleted bool) error {
-	below := func(a segment.AbortedTxn) bool { return a.LastOffset < logStart }
-	got, want = slices.DeleteFunc(got, below), slices.DeleteFunc(want, below)
-	byMarker := map[int64]segment.AbortedTxn{}
-	for _, a := range got {
-		byMarker[a.LastOffset] = a
+	o := l.Offsets()
+	if _, err := compareProducers(l, puts, replication{highest: o.HighWatermark}); err != nil {
+		return err
 	}
-	for i, w := range want {
-		g, ok := byMarker[w.LastOffset]
-		if deleted && w.FirstOffset < logStart && (!ok || g.FirstOffset >= w.FirstOffset) {
-			delete(byMarker, w.LastOffset)
-			continue
-		}
-		if deleted {
-			g.LastStable = w.LastStable
-		}
-		if !ok || g != w {
-			return fmt.Errorf("aborted transactions %+v, a scan finds %+v; see the one at %d", got, want, i)
-		}
-		delete(byMarker, w.LastOffset)
+	got, err := offsetsOf(l.Records(context.Background(), o.LogStart, WithIsolation(ReadCommitted)))
+	if err != nil {
+		return err
 	}
-	if len(byMarker) > 0 {
-		return fmt.Errorf("aborted transactions %+v, a scan finds %+v", got, want)
+	if want := committed(puts, o.LogStart, o.LastStable); !slices.Equal(want, got) {
+		return fmt.Errorf("read-committed readers see %v, a scan says %v", got, want)
 	}
 	return nil
 }
 
-// sameProducers: those with records at or above the log start must be known as the scan knows them. What is known of
-// deleted records may be more, or less.
-func sameProducers(state, scan *producerstate.State, logStart, base int64) error {
-	if logStart <= base && !slices.Equal(state.Producers(), scan.Producers()) {
-		return fmt.Errorf("producers %+v, a scan finds %+v", state.Producers(), scan.Producers())
+// checkSnapshots looks at a disk before it is opened: no snapshot is damaged, and where the recovery point has passed a
+// roll the snapshot of that roll is there, so that a recovery need not read what lies below. Records must have been
+// appended to the log by nobody who knows no snapshots.
+func checkSnapshots(disk vfs.FS) error {
+	points, err := checkpoint.ReadOffsets(disk, checkpoint.RecoveryPoints)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	for _, want := range scan.Producers() {
-		got, ok := state.Producer(want.ProducerID)
-		if want.LastOffset < logStart && want.TxnFirstOffset < logStart && (!ok || got.LastOffset < logStart) {
+	if err != nil {
+		return err
+	}
+	bases, err := segment.List(disk, crashTP.String())
+	if err != nil || len(bases) == 0 {
+		return nil
+	}
+	starts, err := checkpoint.ReadOffsets(disk, checkpoint.LogStarts)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	tp := checkpoint.Partition(crashTP)
+	rp := points[tp]
+	for i := len(bases) - 1; i > 0; i-- {
+		if bases[i] > rp {
 			continue
 		}
-		if want.TxnFirstOffset < logStart {
-			got.TxnFirstOffset = want.TxnFirstOffset
+		if bases[i] <= starts[tp] {
+			break // an open removes those
 		}
-		if got.CoordinatorEpoch != want.CoordinatorEpoch && logStart > base {
-			got.CoordinatorEpoch = want.CoordinatorEpoch
+		_, err := producerstate.ReadSnapshot(disk, crashTP.String()+"/"+producerstate.FileName(bases[i]))
+		if err != nil {
+			return fmt.Errorf("the recovery point is %d, and the snapshot below it: %w", rp, err)
 		}
-		if got != want {
-			return fmt.Errorf("producer %+v, a scan finds %+v", got, want)
-		}
+		break
 	}
 	return nil
 }

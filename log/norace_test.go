@@ -4,5 +4,5 @@ package log
 
 const (
 	raceEnabled = false
-	raceShare   = 1
+	raceShare   = 4
 )

@@ -1,8 +1,10 @@
 package log
 
 import (
+	"errors"
 	"io/fs"
 	"os"
+	"path"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -275,7 +277,7 @@ func (x *writers) damage(t *rapid.T, crashed bool) (any bool) {
 
 func segmentBases(entries []fs.DirEntry) []int64 { return segment.Bases(entries) }
 
-// spoil changes a file if it is there.
+// spoil changes a file if it is there, for good: a power loss does not bring the old one back.
 func (x *writers) spoil(name, how string) {
 	b, err := vfs.ReadFile(x.fs, name, 1<<20)
 	if err != nil {
@@ -284,6 +286,7 @@ func (x *writers) spoil(name, how string) {
 	}
 	if how == "gone" {
 		require.NoError(x.t, x.fs.Remove(name))
+		require.NoError(x.t, x.fs.SyncDir(path.Dir(name)))
 		return
 	}
 	if len(b) == 0 {
@@ -303,6 +306,5 @@ func (x *writers) spoil(name, how string) {
 	case "long":
 		_, err = f.WriteAt([]byte("xyz"), int64(len(b)))
 	}
-	require.NoError(x.t, err)
-	require.NoError(x.t, f.Close())
+	require.NoError(x.t, errors.Join(err, f.Sync(), f.Close()))
 }

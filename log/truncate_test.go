@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/partlog/partlog/record"
-
 	"github.com/partlog/partlog/vfs/vfstest"
 )
 
