@@ -3,11 +3,11 @@
 // It knows segments and files, not logs: which log is cleaned when, and the list of segments that readers see, are the
 // caller's. One cleaning has three steps, of which the caller may stop after any:
 //
-//	Measure   facts about the segments                       []Fact
-//	Config    .Plan: pure; where the dirty part begins and    Plan, Bounds
-//	          ends, whether it is worth the work
-//	Run       reads the dirty part into a map of keys,        Group by group: swapped in by the caller
-//	          then rewrites all segments from the first one
+//	Config.Measure   facts about the segments                      []Fact
+//	Config.Plan      pure: where the dirty part begins and ends,   Plan, Bounds
+//	                 whether it is worth the work
+//	Run              reads the dirty part into a map of keys,      Group by group: swapped in by the caller
+//	                 then rewrites all segments from the first on
 //
 //	            FirstDirty        end of the map      Uncleanable = base of a segment
 //	                |                   |                  |
@@ -27,6 +27,14 @@
 //
 // A batch of which everything stays is copied as it is. Others are built anew with the same codec, base offset, last offset,
 // producer, flags and leader epoch.
+//
+// # Where Kafka's cleaner does otherwise
+//
+// It finds the same records to keep, and the same horizons. A segment that is alone in its group and loses nothing is left
+// as it is, where Kafka writes it again. A segment that cannot be read does not keep those in front of it from being
+// cleaned. Offsets that a group's index could not tell begin a further segment, where Kafka splits the old one and starts
+// over. Records left of a compressed legacy set become plain entries of the same magic; a legacy entry leaves no header
+// behind, where Kafka fails.
 //
 // # Through a crash
 //

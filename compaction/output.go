@@ -34,7 +34,9 @@ const (
 	gather = 1 << 20
 )
 
-var kinds = [...]string{".log", ".index", ".timeindex", ".txnindex"}
+var kinds = [...]string{".log", ".index", ".timeindex", txnKind}
+
+const txnKind = ".txnindex"
 
 func newOutput(r *run, base int64) *output {
 	w := &output{r: r, o: r.in.Options, base: base}

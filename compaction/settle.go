@@ -143,28 +143,20 @@ func (s *settler) forward(swaps []string, lo, hi int64) error {
 	return nil
 }
 
-// land drops the suffix of one segment's files, the log's first and for good: see swap.land.
+// land drops the suffix of one segment's files, the transaction index's last: see swap.land.
 func (s *settler) land(names []string) error {
-	slices.SortStableFunc(names, func(a, b string) int {
-		switch {
-		case isLog(a) == isLog(b):
-			return 0
-		case isLog(a):
-			return -1
-		}
-		return 1
-	})
+	slices.Sort(names) // .index, .log, .timeindex, .txnindex
 	for _, name := range names {
 		live := strings.TrimSuffix(name, swapping)
-		if err := s.o.FS.Rename(s.path(name), s.path(live)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		s.out.RolledForward = append(s.out.RolledForward, s.path(live))
-		if isLog(name) {
+		if strings.HasSuffix(live, txnKind) {
 			if err := s.sync(); err != nil {
 				return err
 			}
 		}
+		if err := s.o.FS.Rename(s.path(name), s.path(live)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		s.out.RolledForward = append(s.out.RolledForward, s.path(live))
 	}
 	return s.sync()
 }

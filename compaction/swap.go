@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
@@ -19,7 +20,7 @@ import (
 // file.delete.delay.ms, and removes producer snapshots at bases that are gone.
 //
 // It may run beside appends, rolls and readers of the log, not beside truncation, deletion, or another Swap. It syncs the
-// directory five times for one new segment, three times more for each other one.
+// directory four times for one new segment, twice more for each other one, and once more for each transaction index.
 //
 // An error that is ErrUnsettled: see there. After any other everything is as before the call, but for the .cleaned files,
 // which are gone.
@@ -65,6 +66,7 @@ type swap struct {
 	retired int    // old segments that have the suffix; the next one may have it in part
 	retires bool   // retire has begun
 	landed  [][2]string
+	aborts  []int64 // bases of new segments with a transaction index
 }
 
 func (s *swap) name(base int64, kind, suffix string) string {
@@ -104,8 +106,14 @@ func (s *swap) commit() error {
 		s.raised = i == 0
 		for _, kind := range kinds {
 			err := s.fs.Rename(s.name(s.bases[i], kind, cleaned), s.name(s.bases[i], kind, swapping))
-			if err != nil && (kind != ".txnindex" || !errors.Is(err, fs.ErrNotExist)) {
+			if kind == txnKind && errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
 				return err
+			}
+			if kind == txnKind {
+				s.aborts = append(s.aborts, s.bases[i])
 			}
 		}
 		if err := s.sync(); err != nil {
@@ -129,17 +137,20 @@ func (s *swap) retire() error {
 }
 
 // land gives the new files their names, from the lowest base up, each segment for good before the next: what is still .swap
-// then lies above all that is live. The log goes first: a .log.swap makes Settle remove what has the names beside it.
+// then lies above all that is live. A .log.swap makes Settle remove what has the names beside it: offset and time index
+// can be had again from the log, a transaction index cannot, so it waits until the .log has its name for good.
 func (s *swap) land() error {
 	for _, base := range s.bases {
-		if err := s.landFile(base, ".log"); err != nil {
-			return err
-		}
-		if err := s.sync(); err != nil {
-			return err
-		}
-		for _, kind := range kinds[1:] {
-			if err := s.landFile(base, kind); err != nil && (kind != ".txnindex" || !errors.Is(err, fs.ErrNotExist)) {
+		for _, kind := range kinds {
+			if kind == txnKind {
+				if !slices.Contains(s.aborts, base) {
+					continue
+				}
+				if err := s.sync(); err != nil {
+					return err
+				}
+			}
+			if err := s.landFile(base, kind); err != nil {
 				return err
 			}
 		}
@@ -172,13 +183,13 @@ func (s *swap) undo(cause error) error {
 func (s *swap) unland() error {
 	for i := len(s.landed) - 1; i >= 0; i-- {
 		from, to := s.landed[i][0], s.landed[i][1]
-		if isLog(from) { // alone, for the same reason as in land
+		if err := s.fs.Rename(to, from); err != nil {
+			return err
+		}
+		if strings.HasSuffix(to, txnKind) { // for good before the .log, for the same reason
 			if err := s.sync(); err != nil {
 				return err
 			}
-		}
-		if err := s.fs.Rename(to, from); err != nil {
-			return err
 		}
 	}
 	if len(s.landed) == 0 {
