@@ -102,7 +102,7 @@ func TestRecoveryTellsItsProgress(t *testing.T) {
 		done, total int64
 	}
 	open := func(fsys vfs.FS) (steps []step) {
-		d, err := OpenDir("mem", DirConfig{FS: fsys, Progress: func(tp TopicPartition, done, total int64) {
+		d, err := OpenDir("mem", DirConfig{Manual: true, FS: fsys, Progress: func(tp TopicPartition, done, total int64) {
 			steps = append(steps, step{tp, done, total})
 		}})
 		require.NoError(t, err)

@@ -72,7 +72,7 @@ func TestABatchWithADamagedBaseOffsetIsDamageForEveryReader(t *testing.T) {
 			require.NoError(t, err)
 			defer r.Close()
 			astrayIsDamage(t, &r.view, row.base)
-			d, err := OpenDir("mem", DirConfig{FS: vfs.Overlay(fsys)})
+			d, err := OpenDir("mem", DirConfig{Manual: true, FS: vfs.Overlay(fsys)})
 			require.NoError(t, err)
 			defer d.Close()
 			l, err := d.Open(ctx, TopicPartition{"t", 0}, Config{})

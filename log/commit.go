@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/segment"
@@ -27,6 +28,16 @@ type committer struct {
 	born     int64 // base of the newest segment whose directory entry is known durable
 	atRP     int64 // counters.bytes when the recovery point was last persisted
 	storedRP int64 // recovery point in the checkpoint on disk; 0 none. The durable hint is valid under this one only
+
+	swept atomic.Int64 // a recovery point that the root's sweep wrote since; 0 none. See stored
+}
+
+// stored is the recovery point in the checkpoint on disk. The caller holds the token.
+func (c *committer) stored() int64 {
+	if swept := c.swept.Swap(0); swept > 0 {
+		c.storedRP = swept
+	}
+	return c.storedRP
 }
 
 // acquire takes the round token, waiting for a running round.
@@ -259,6 +270,7 @@ func (l *Log) storeRecoveryPoint(rp int64, store storing) error {
 	if err := store(checkpoint.RecoveryPoints, l.tp, rp); err != nil {
 		return err
 	}
+	l.commits.swept.Store(0) // what was swept was written before this
 	l.commits.storedRP = rp
 	l.update(func(o *Offsets) { o.RecoveryPoint = rp })
 	return nil

@@ -191,7 +191,7 @@ type ConfigError struct {
 func (e *ConfigError) Error() string {
 	what := e.Key
 	switch {
-	case e.Key == "" && strings.Contains(e.Field, "Options."):
+	case e.Key == "" && (strings.Contains(e.Field, "Options.") || strings.HasPrefix(e.Field, "DirConfig.")):
 		what = e.Field
 	case e.Key == "":
 		what = "Config." + e.Field

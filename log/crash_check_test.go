@@ -17,7 +17,7 @@ import (
 
 // recovered opens what a crash left, with the real code.
 func recovered(disk vfs.FS, mode Durability, noEvict bool) (*Dir, *Log, error) {
-	d, err := OpenDir("root", DirConfig{FS: disk, Now: crashClock, NoEvict: noEvict})
+	d, err := OpenDir("root", DirConfig{Manual: true, FS: disk, Now: crashClock, NoEvict: noEvict})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -89,7 +89,7 @@ func (w *world) open() error {
 }
 
 func (w *world) mount() (err error) {
-	if w.dir, err = OpenDir("root", DirConfig{FS: w.seen, Now: crashClock}); err != nil {
+	if w.dir, err = OpenDir("root", DirConfig{Manual: true, FS: w.seen, Now: crashClock}); err != nil {
 		return err
 	}
 	w.log, err = w.dir.Open(context.Background(), crashTP, crashConfig(w.mode))

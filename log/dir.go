@@ -7,13 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"iter"
-	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"github.com/partlog/partlog/index"
@@ -24,42 +22,42 @@ import (
 // lockFile is Kafka's: a broker and this library exclude each other by it.
 const lockFile = ".lock"
 
-// DirConfig of a log root; the zero value is right for most.
-type DirConfig struct {
-	FS          vfs.FS           // the root itself; nil: the operating system's directory named in OpenDir
-	Defaults    Config           // what Dir.Open fills zero fields of a log's Config from
-	Logger      *slog.Logger     // nil: silent
-	Now         func() time.Time // clock for timestamps, age and retention; nil: time.Now
-	LockTimeout time.Duration    // how long to wait for another owner; 0: not at all
-	MaxMappings int              // mapped index files over all logs; 0: a quarter of Linux' default vm.max_map_count
-	Map         index.MapMode    // index.Never: read indexes without mapping them
-	// Progress is called now and then while Open recovers a partition, from its goroutine: bytes read, of how many. It must
-	// not call the Dir.
-	Progress func(tp TopicPartition, done, total int64)
-	NoEvict  bool // trust the page cache in recovery: faster, but blind to an earlier failed sync
-}
-
-// Dir is a Kafka log dir: one lock, the checkpoints and many partitions. It starts nothing by itself: partitions are
-// loaded, and recovered where the last stop was not clean, when Open asks for them. All methods are safe for
-// concurrent use.
+// Dir is a Kafka log dir: one lock, the checkpoints, many partitions, and the work that keeps them in order (flushing,
+// checkpoints, retention, removal of deleted partitions), on a few goroutines whatever the number of logs. A partition is
+// loaded, and recovered where the last stop was not clean, when Open asks for it, or OpenAll for all. All methods are safe
+// for concurrent use.
 type Dir struct {
-	fs     vfs.FS
-	own    vfs.FS // the same if OpenDir made it, else nil
-	cfg    DirConfig
-	budget *index.Budget
-	lock   io.Closer
-	points *points
-	hints  *hints
-	clean  bool // the root carried the clean-shutdown marker
-	epoch  int64
+	fs       vfs.FS
+	own      vfs.FS // the same if OpenDir made it, else nil
+	cfg      DirConfig
+	budget   *index.Budget
+	lock     io.Closer
+	points   *points
+	hints    *hints
+	clean    bool // the root carried the clean-shutdown marker
+	stopped  int64
+	identity Identity
+	reserve  reserve
 
-	// mu guards all below, for an instant: no I/O, nothing else is locked under it. Order of the others: Log.write, the
-	// round token, points.writing, points.mu, marks.mu.
-	mu     sync.Mutex
-	logs   map[TopicPartition]*Log
-	states map[TopicPartition]partitionState
-	busy   map[TopicPartition]chan struct{} // partitions being loaded or closed; the channel is closed when that is over
-	closed bool
+	background  *background
+	failures    failures // of the root, and of partitions that are not open
+	out         outbox   // events that belong to no open log
+	eventPanics atomic.Int64
+	flushEvery  atomic.Int64 // the shortest Config.FlushInterval of the open logs, a time.Duration; 0 none
+	loads       loads
+
+	// mu guards all below, for an instant: no I/O, nothing else is locked under it but marks.mu. Order of the others:
+	// Log.write, the round token, points.writing, points.mu, marks.mu.
+	mu      sync.Mutex
+	logs    map[TopicPartition]*Log
+	states  map[TopicPartition]partitionState
+	busy    map[TopicPartition]chan struct{} // partitions being loaded, closed, deleted; the channel is closed when that is over
+	moves   map[TopicPartition]bool          // partitions that leave this Dir, or come to it
+	marked  map[string]MarkedFolder          // by name: folders that are no live partition's
+	futures map[TopicPartition]string        // of these, the copies of moves
+	doomed  []doomed                         // of these, the ones to be removed
+	epoch   int64                            // of the broker, for the clean-shutdown marker
+	closed  bool
 }
 
 // partitionState is what has become of a partition folder since OpenDir.
@@ -78,15 +76,16 @@ func (d *Dir) startsClean(tp TopicPartition) bool {
 	return s == rested || s == untouched && d.clean
 }
 
-// OpenDir takes the lock of a log root, creating the root if it does not exist. ErrLocked (with *vfs.LockedError): a
-// broker or another opener has it. A malformed checkpoint does not stop it: the marks fall back to the safe side and
-// every affected log reports so in its Recovery. ErrNotLog: root is empty, or a file. *ConfigError: DirConfig.Defaults
-// cannot be used; nothing was touched.
+// OpenDir takes the lock of a log root, creating the root if it does not exist, and begins the background work unless
+// c.Manual is set. No partition is loaded. ErrLocked (with *vfs.LockedError): a broker or another opener has it. A malformed
+// checkpoint does not stop it: the marks fall back to the safe side and every affected log reports so in its Recovery.
+// ErrNotLog: root is empty, or a file. ErrIdentity: the root is of another node or cluster. *ConfigError: c cannot be used,
+// and nothing was touched.
 func OpenDir(root string, c DirConfig) (*Dir, error) {
 	if root == "" && c.FS == nil {
 		return nil, errNoPath
 	}
-	if err := c.Defaults.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	var own vfs.FS // made here, so given back here
@@ -97,14 +96,11 @@ func OpenDir(root string, c DirConfig) (*Dir, error) {
 		}
 		own, c.FS = fsys, fsys
 	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	d := &Dir{fs: c.FS, cfg: c, budget: index.NewBudget(c.MaxMappings), logs: map[TopicPartition]*Log{}, states: map[TopicPartition]partitionState{}, busy: map[TopicPartition]chan struct{}{}}
-	d.own = own
+	c = c.withDefaults()
+	d := &Dir{fs: c.FS, own: own, cfg: c, budget: index.NewBudget(c.MaxMappings), reserve: reserve{fs: c.FS, min: c.MinFreeBytes},
+		logs: map[TopicPartition]*Log{}, states: map[TopicPartition]partitionState{}, busy: map[TopicPartition]chan struct{}{},
+		moves: map[TopicPartition]bool{}, marked: map[string]MarkedFolder{}, futures: map[TopicPartition]string{}}
+	d.cfg.Progress = d.progressed(c.Progress)
 	err := d.takeLock()
 	if err == nil {
 		if err = d.readRoot(); err != nil {
@@ -112,8 +108,15 @@ func OpenDir(root string, c DirConfig) (*Dir, error) {
 		}
 	}
 	if err != nil {
-		return nil, openError(root, errors.Join(err, closeTree(own)))
+		err = errors.Join(err, closeTree(own))
+		if config, ok := errors.AsType[*ConfigError](err); ok {
+			return nil, config
+		}
+		return nil, openError(root, err)
 	}
+	d.background = newBackground(d)
+	d.background.fillTable()
+	d.background.start()
 	return d, nil
 }
 
@@ -138,71 +141,37 @@ func (d *Dir) takeLock() (err error) {
 	}
 }
 
-// readRoot reads marker and checkpoints. The marker is removed, durably, before any log is touched: a crash from here
-// on is an unclean stop.
-func (d *Dir) readRoot() error {
-	epoch, clean, err := checkpoint.ReadCleanMarker(d.fs)
-	if err != nil {
+// readRoot reads identity, marker and checkpoints. The marker is removed, durably, before any log is touched: a crash from
+// here on is an unclean stop.
+func (d *Dir) readRoot() (err error) {
+	if err := d.reserve.check(); err != nil {
 		return err
 	}
-	d.clean, d.epoch = clean, epoch
-	if d.points, err = readPoints(d.fs); err != nil {
+	if d.identity, err = readIdentity(d.fs, d.cfg); err != nil {
 		return err
 	}
-	if d.hints, err = openHints(d.fs, clean); err != nil {
+	if err := d.readMarked(); err != nil {
 		return err
 	}
-	if !clean {
+	if d.stopped, d.clean, err = checkpoint.ReadCleanMarker(d.fs); err != nil {
+		return err
+	}
+	d.epoch = d.stopped
+	if d.points, err = readPoints(d.fs, d.cfg.Now); err != nil {
+		return err
+	}
+	if d.hints, err = openHints(d.fs, d.clean); err != nil {
+		return err
+	}
+	if !d.clean {
 		return nil
 	}
 	return checkpoint.RemoveCleanMarker(d.fs)
 }
 
-var errNoPath = fmt.Errorf("%w: the path is empty", ErrNotLog)
-
-// openError gives an error of opening its name in this package.
-func openError(path string, err error) error {
-	switch {
-	case errors.Is(err, vfs.ErrLocked):
-		return &openFailure{ErrLocked, path, err}
-	case errors.Is(err, fs.ErrPermission), isReadOnlyFS(err):
-		return &openFailure{ErrReadOnly, path, err}
-	case isNoSpace(err):
-		return &openFailure{ErrNoSpace, path, err}
-	case errors.Is(err, syscall.ENOTDIR):
-		return &openFailure{ErrNotLog, path, err}
-	}
-	return &openFailure{nil, path, err}
-}
-
-// openFailure is an error of opening a path, which it names once. kind may be nil.
-type openFailure struct {
-	kind error
-	path string
-	err  error
-}
-
-func (e *openFailure) Error() string {
-	text := e.err.Error()
-	if p, ok := e.err.(*fs.PathError); ok && filepath.Clean(p.Path) == filepath.Clean(e.path) {
-		text = p.Err.Error()
-	}
-	text = e.path + ": " + text
-	if e.kind == nil {
-		return "open " + text
-	}
-	return e.kind.Error() + ": " + text
-}
-
-func (e *openFailure) Unwrap() []error {
-	if e.kind == nil {
-		return []error{e.err}
-	}
-	return []error{e.kind, e.err}
-}
-
 // Open loads a partition, creating it if absent, and recovers it if the last stop was not clean. A partition that is
 // open already is returned as it is, whatever c says. Zero fields of c come from DirConfig.Defaults, then from Kafka.
+// ErrMoving: the partition is on its way to this root, or a move of it was not finished (SettleMoves).
 //
 // Different partitions may be opened at the same time. ctx ends the wait for another call that opens or closes this
 // one, and a recovery.
@@ -224,48 +193,133 @@ func (d *Dir) openListed(ctx context.Context, tp TopicPartition, c Config, entri
 		return there, err
 	}
 	state := failed
-	defer func() { d.end(tp, state, l) }()
+	defer func() {
+		d.end(tp, state, l)
+		l.deliver()
+		d.deliver()
+	}()
 	if err := l.open(ctx, clean, entries); err != nil {
-		return nil, openError(l.name, err)
+		err = openError(l.name, err)
+		if ctx.Err() == nil {
+			d.note(&d.failures, tp, taskOpen, d.cfg.Now(), err)
+		}
+		return nil, err
 	}
+	d.opened(l)
 	state = opened
 	return l, nil
 }
 
+// taskOpen is Failure.Task of a partition that could not be opened.
+const taskOpen = "open"
+
+// opened follows a load that went well.
+func (d *Dir) opened(l *Log) {
+	d.failures.clearOf(l.tp, taskOpen)
+	if folder, ok := d.futureOf(l.tp); ok {
+		l.find(Finding{File: folder, Position: -1, Offset: -1, Kind: FindingFuture,
+			Detail: "the copy of a move stands beside the partition it was made of, in one root: a broker would not start on it; it is not used here"})
+	}
+	l.tell(func(e *Events) {
+		if e.Recovered != nil {
+			e.Recovered(l.tp, l.recovery)
+		}
+	})
+}
+
 // beginOpen takes the partition for a call that loads it, or gives the log that is open. clean says how it was left.
 func (d *Dir) beginOpen(ctx context.Context, tp TopicPartition) (there *Log, clean bool, err error) {
+	was := untouched
+	err = d.hold(ctx, tp, func() (take bool, err error) {
+		if there = d.logs[tp]; there != nil {
+			return false, nil
+		}
+		if d.moves[tp] {
+			return false, fmt.Errorf("%w: %s", ErrMoving, tp)
+		}
+		clean, was = d.startsClean(tp), d.states[tp]
+		d.states[tp] = opened
+		return true, nil
+	})
+	if there != nil || err != nil {
+		return there, false, err
+	}
+	if folder, ok := d.futureOf(tp); ok && !exists(d.fs, tp.String()) {
+		d.end(tp, was, nil)
+		return nil, false, fmt.Errorf("%w: %s holds the copy of %s", ErrMoving, folder, tp)
+	}
+	return nil, clean, nil
+}
+
+// hold takes a partition for one call: until end nobody else opens, closes, deletes or moves it. Once it is free, look is
+// called under mu to say whether to take it.
+func (d *Dir) hold(ctx context.Context, tp TopicPartition, look func() (take bool, err error)) error {
 	for {
+		var err error
 		d.mu.Lock()
 		running := d.busy[tp]
-		switch {
-		case d.closed:
-			err = ErrClosed
-		case running != nil:
-		case d.logs[tp] != nil:
-			there = d.logs[tp]
-		default:
-			clean = d.startsClean(tp)
-			d.states[tp], d.busy[tp] = opened, make(chan struct{})
+		if running == nil {
+			take := false
+			if err = ErrClosed; !d.closed {
+				take, err = look()
+			}
+			if take && err == nil {
+				d.busy[tp] = make(chan struct{})
+			}
 		}
+		closed := d.closed
 		d.mu.Unlock()
-		if running == nil || err != nil {
-			return there, clean, err
+		switch {
+		case running == nil:
+			return err
+		case closed:
+			return ErrClosed
 		}
 		if err := waitRound(ctx, running); err != nil {
-			return nil, false, err
+			return err
 		}
 	}
 }
 
-// end gives the partition back after it was loaded or closed.
+// end gives the partition back after hold. With state opened, l is open from now on.
 func (d *Dir) end(tp TopicPartition, state partitionState, l *Log) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.states[tp] = state; state == opened {
+	switch state {
+	case untouched:
+		delete(d.states, tp)
+	case opened:
 		d.logs[tp] = l
+		d.flushWith(l)
+	}
+	if state != untouched {
+		d.states[tp] = state
 	}
 	close(d.busy[tp])
 	delete(d.busy, tp)
+}
+
+// flushWith counts the log in for how often to look for what is to be flushed. mu is held.
+func (d *Dir) flushWith(l *Log) {
+	every := l.cfg.FlushInterval
+	if every <= 0 {
+		return
+	}
+	if now := d.flushEvery.Load(); now == 0 || int64(every) < now {
+		d.flushEvery.Store(int64(every))
+		d.background.wake()
+	}
+}
+
+// flushWithout takes it out again. mu is held.
+func (d *Dir) flushWithout(l *Log) {
+	if int64(l.cfg.FlushInterval) != d.flushEvery.Load() {
+		return
+	}
+	d.flushEvery.Store(0)
+	for _, other := range d.logs {
+		d.flushWith(other)
+	}
 }
 
 // beginClose takes an open partition out of the directory, for a call that closes it; false if it is not open any more.
@@ -275,9 +329,15 @@ func (d *Dir) beginClose(l *Log) bool {
 	if d.logs[l.tp] != l {
 		return false
 	}
-	delete(d.logs, l.tp)
+	d.takeOut(l)
 	d.busy[l.tp] = make(chan struct{})
 	return true
+}
+
+// takeOut makes a log one that is not open any more. mu is held.
+func (d *Dir) takeOut(l *Log) {
+	delete(d.logs, l.tp)
+	d.flushWithout(l)
 }
 
 // Get returns a partition that is open.
@@ -290,17 +350,21 @@ func (d *Dir) Get(tp TopicPartition) (*Log, bool) {
 
 // Logs ranges over the open partitions by topic and number, as they are when it is called.
 func (d *Dir) Logs() iter.Seq2[TopicPartition, *Log] {
-	d.mu.Lock()
-	logs := maps.Clone(d.logs)
-	d.mu.Unlock()
-	tps := slices.SortedFunc(maps.Keys(logs), TopicPartition.compare)
+	logs := slices.SortedFunc(d.open(), func(a, b *Log) int { return a.tp.compare(b.tp) })
 	return func(yield func(TopicPartition, *Log) bool) {
-		for _, tp := range tps {
-			if !yield(tp, logs[tp]) {
+		for _, l := range logs {
+			if !yield(l.tp, l) {
 				return
 			}
 		}
 	}
+}
+
+// open ranges over the open partitions in no order, as they are when it is called.
+func (d *Dir) open() iter.Seq[*Log] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Values(slices.Collect(maps.Values(d.logs)))
 }
 
 func (tp TopicPartition) compare(other TopicPartition) int {
@@ -345,67 +409,23 @@ func ignoredFolder(name string) bool {
 	return name == "remote-log-index-cache" || name == "__cluster_metadata-0"
 }
 
+// deliver calls the events that belong to no open log. The caller holds no lock.
+func (d *Dir) deliver() {
+	if d.out.waiting.Load() > 0 {
+		d.call(&d.out)
+	}
+}
+
 // CleanShutdown says whether the root was stopped cleanly before this open, and the broker epoch its marker names (-1
 // if none): what a controller is told at registration (KIP-966).
-func (d *Dir) CleanShutdown() (brokerEpoch int64, clean bool) { return d.epoch, d.clean }
+func (d *Dir) CleanShutdown() (brokerEpoch int64, clean bool) { return d.stopped, d.clean }
 
-// Close closes every partition and the root: all is synced, checkpoints and the clean-shutdown marker are written, and
-// the lock is released. It waits for running appends, not for iterators. If a partition could not be flushed the
-// marker is withheld, so that the next open (ours or a broker's) recovers. A second Close returns ErrClosed.
-func (d *Dir) Close() error {
-	logs, first := d.beginEnd()
-	if !first {
-		return ErrClosed
-	}
-	var errs []error
-	for {
-		for _, l := range logs {
-			if _, err := d.shut(l, false); err != nil {
-				errs = append(errs, err)
-			}
-		}
-		running := d.running()
-		if running == nil {
-			break
-		}
-		<-running
-		logs, _ = d.beginEnd() // what another call had begun to open
-	}
-	if err := d.writeRoot(); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(append(errs, d.lock.Close(), closeTree(d.own))...)
-}
-
-// beginEnd refuses what comes from now on and gives the logs that are open.
-func (d *Dir) beginEnd() (logs []*Log, first bool) {
+// SetBrokerEpoch says which epoch the marker of the next clean stop names: the one that the controller gave this node at
+// its registration. Without a call it is the one that was found.
+func (d *Dir) SetBrokerEpoch(epoch int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	first, d.closed = !d.closed && d.fs != nil, true
-	return slices.Collect(maps.Values(d.logs)), first
-}
-
-// running is closed when one of the partitions that are being loaded or closed is done; nil if there is none.
-func (d *Dir) running() chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, running := range d.busy {
-		return running
-	}
-	return nil
-}
-
-// writeRoot leaves the root as a cleanly stopped broker does: checkpoints first, the marker last.
-func (d *Dir) writeRoot() error {
-	err := d.points.writeAll()
-	stopped := false
-	if err == nil {
-		stopped, err = d.stoppedCleanly()
-	}
-	if err := errors.Join(err, d.hints.close(stopped)); err != nil || !stopped {
-		return err
-	}
-	return checkpoint.WriteCleanMarker(d.fs, d.epoch)
+	d.epoch = epoch
 }
 
 // partitions lists the folders that are a log's not by their names alone: a photos-2024 with pictures in it is none. last is
@@ -428,31 +448,4 @@ func (d *Dir) partitions(known func(TopicPartition) bool) (logs []TopicPartition
 		}
 	}
 	return logs, last, nil
-}
-
-// stoppedCleanly: the marker speaks for every partition of the root.
-func (d *Dir) stoppedCleanly() (bool, error) {
-	unclean, _, err := d.partitions(func(tp TopicPartition) bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.startsClean(tp)
-	})
-	return len(unclean) == 0, err
-}
-
-// shut ends one log and remembers how, in the checkpoints too if asked. It is false if another call did or does it.
-func (d *Dir) shut(l *Log, write bool) (mine bool, err error) {
-	if !d.beginClose(l) {
-		return false, nil
-	}
-	state := failed
-	defer func() { d.end(l.tp, state, nil) }()
-	if err := l.shut(); err != nil {
-		return true, err
-	}
-	state = rested
-	if write {
-		err = d.points.writeAll()
-	}
-	return true, err
 }

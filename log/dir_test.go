@@ -19,7 +19,7 @@ import (
 
 func openDir(t *testing.T, disk *vfstest.Crash) *Dir {
 	t.Helper()
-	d, err := OpenDir("root", DirConfig{FS: disk, Now: crashClock})
+	d, err := OpenDir("root", DirConfig{Manual: true, FS: disk, Now: crashClock})
 	require.NoError(t, err)
 	return d
 }
@@ -114,7 +114,7 @@ func TestALogMayBeClosedAndOpenedAgainBeforeItsRoot(t *testing.T) {
 func TestAPartitionThatCannotBeFlushedWithholdsTheMarker(t *testing.T) {
 	disk := newRoot(t, true)
 	faulty := vfstest.NewFault(disk)
-	d, err := OpenDir("root", DirConfig{FS: faulty, Now: crashClock})
+	d, err := OpenDir("root", DirConfig{Manual: true, FS: faulty, Now: crashClock})
 	require.NoError(t, err)
 	for n := range int32(3) {
 		l := openPartition(t, d, n)
@@ -146,7 +146,7 @@ func TestTheLockIsReleasedOnEveryFailedOpen(t *testing.T) {
 		disk := newRoot(t, true)
 		faulty := vfstest.NewFault(disk)
 		hits, _ := faulty.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpOpen, vfstest.OpRead, vfstest.OpRemove, vfstest.OpSyncDir, vfstest.OpCreate, vfstest.OpSize}, Nth: n, Err: syscall.EIO})
-		d, err := OpenDir("root", DirConfig{FS: faulty})
+		d, err := OpenDir("root", DirConfig{Manual: true, FS: faulty})
 		if hits() == 0 {
 			require.NoError(t, err)
 			break
@@ -162,7 +162,7 @@ func TestTheLockIsReleasedOnEveryFailedOpen(t *testing.T) {
 func TestCloseAnswersEveryoneWhoWaits(t *testing.T) {
 	disk := newRoot(t, false)
 	slow := vfstest.NewFault(disk)
-	d, err := OpenDir("root", DirConfig{FS: slow, Now: crashClock})
+	d, err := OpenDir("root", DirConfig{Manual: true, FS: slow, Now: crashClock})
 	require.NoError(t, err)
 	l := openPartition(t, d, 0)
 	block, inSync := make(chan struct{}), make(chan struct{})

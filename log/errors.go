@@ -13,6 +13,8 @@ var (
 	ErrReadOnly = errors.New("log: read only")
 	// ErrNotLog: the path is empty, a file, or not the kind of folder (log root or partition) that was asked for.
 	ErrNotLog = errors.New("log: not a log directory")
+	// ErrIdentity: the root belongs to another node or cluster; an *IdentityError says to which.
+	ErrIdentity = errors.New("log: root of another node or cluster")
 	// ErrCorrupt: bytes that were known durable cannot be read; a *CorruptError says which. Nothing was cut.
 	ErrCorrupt = errors.New("log: damaged below the recovery point")
 )
@@ -48,6 +50,12 @@ var (
 	ErrVisibility = errors.New("log: the high watermark is not set from outside")
 	// ErrTopicID: the partition has another topic id, or the id given is zero.
 	ErrTopicID = errors.New("log: not the topic id of this partition")
+	// ErrNoPartition: the root has no such partition.
+	ErrNoPartition = errors.New("log: no such partition")
+	// ErrPartitionExists: the partition is there already.
+	ErrPartitionExists = errors.New("log: partition exists already")
+	// ErrMoving: the partition is being moved, or a move of it was cut short (SettleMoves).
+	ErrMoving = errors.New("log: partition is being moved")
 	// ErrPolicy: the call is refused by cleanup.policy (deleting records of a log that is only compacted).
 	ErrPolicy = errors.New("log: cleanup policy does not allow this")
 )

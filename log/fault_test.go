@@ -145,7 +145,7 @@ func TestAFullDiskRefusesToOpenAndChangesNothing(t *testing.T) {
 				return &fs.PathError{Op: "open", Path: op.Name, Err: syscall.ENOSPC}
 			}})
 			full.SetQuota(0)
-			d, err := OpenDir("root", DirConfig{FS: full})
+			d, err := OpenDir("root", DirConfig{Manual: true, FS: full})
 			require.NoError(t, err)
 			_, err = d.Open(context.Background(), crashTP, s.cfg)
 			require.ErrorIs(t, err, ErrNoSpace)
@@ -165,7 +165,7 @@ func TestALogOnAFullDiskWorksAgainOnceThereIsRoom(t *testing.T) {
 			s := newSite(t, nineRecords(mode))
 			full := vfstest.NewFault(s.disk)
 			s.stop()
-			d, err := OpenDir("root", DirConfig{FS: full, Now: crashClock})
+			d, err := OpenDir("root", DirConfig{Manual: true, FS: full, Now: crashClock})
 			require.NoError(t, err)
 			l, err := d.Open(context.Background(), crashTP, s.cfg)
 			require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestADirectorySyncThatFailsIsAnErrorOfOpenOneThatIsMissingIsNot(t *testing.
 	disk, _ := prepare(t, Durable, true)
 	disk = disk.Kill()
 	broken := vfstest.NewFault(disk, vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSyncDir}, Name: ".", Err: syscall.EIO})
-	_, err := OpenDir("root", DirConfig{FS: broken})
+	_, err := OpenDir("root", DirConfig{Manual: true, FS: broken})
 	require.ErrorIs(t, err, syscall.EIO)
 
 	b := newBedOn(t, noDirSync{vfs.Mem()}, Config{SegmentBytes: 200}) // the lock was given back, and every call gets by without
@@ -225,7 +225,7 @@ func (noDirSync) SyncDir(string) error {
 func TestAnIndexThatMayNotBeWrittenStopsARollAndNoMore(t *testing.T) {
 	s := newNine(t, Durable)
 	locked := vfstest.NewFault(s.disk.Kill())
-	d, err := OpenDir("root", DirConfig{FS: locked, Now: crashClock})
+	d, err := OpenDir("root", DirConfig{Manual: true, FS: locked, Now: crashClock})
 	require.NoError(t, err)
 	l, err := d.Open(context.Background(), crashTP, s.cfg)
 	require.NoError(t, err)
@@ -271,7 +271,7 @@ func TestOpenErrorsSayWhatIsWrongAndChangeNothing(t *testing.T) {
 
 	base, err := vfs.OSReadOnly(filepath.Join(made, "root"))
 	require.NoError(t, err)
-	_, err = OpenDir("root", DirConfig{FS: base})
+	_, err = OpenDir("root", DirConfig{Manual: true, FS: base})
 	require.ErrorIs(t, err, ErrReadOnly)
 	require.Equal(t, before, contents(t, made))
 

@@ -138,6 +138,29 @@ func (h *hints) lower(name string, v hint) error {
 	return syncDir(h.fs, ".")
 }
 
+// forget takes a partition's hint away, durably: one that is made anew under the name must not be judged by it.
+func (h *hints) forget(name string) error {
+	if !h.has(name) {
+		return nil
+	}
+	return h.lower(name, hint{recoveryPoint: -1}) // no checkpoint says that
+}
+
+// has says whether the file has a slot of that name, and forgets what was found in it.
+func (h *hints) has(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, known := h.slots[name]
+	for i := 0; i < len(h.old); i += hintSlot {
+		b := h.old[i : i+hintSlot]
+		if binary.BigEndian.Uint32(b[28:]) == hintSum(b[:28], name) {
+			h.slots[name], known = int64(i)/hintSlot, true
+			clear(b)
+		}
+	}
+	return known
+}
+
 // close lets go of the file; with remove it is deleted, as a clean stop does.
 func (h *hints) close(remove bool) error {
 	h.mu.Lock()
@@ -158,7 +181,7 @@ func (h *hints) close(remove bool) error {
 
 // noteDurable leaves a hint after a commit round. The caller holds the round token.
 func (l *Log) noteDurable(end int64) {
-	_, _ = l.dir.hints.note(l.name, hint{offset: end, base: l.list.Load().active().Base(), recoveryPoint: l.commits.storedRP})
+	_, _ = l.dir.hints.note(l.name, hint{offset: end, base: l.list.Load().active().Base(), recoveryPoint: l.commits.stored()})
 }
 
 // copyOut writes a stream to a new file, durably, name included.

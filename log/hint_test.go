@@ -83,7 +83,7 @@ func TestManyPartitionsShareTheHintFile(t *testing.T) {
 	disk := vfstest.NewCrash(vfstest.CrashOptions{})
 	ctx := context.Background()
 	open := func() (*Dir, []*Log) {
-		d, err := OpenDir("root", DirConfig{FS: disk})
+		d, err := OpenDir("root", DirConfig{Manual: true, FS: disk})
 		require.NoError(t, err)
 		var logs []*Log
 		for i := range int32(20) {

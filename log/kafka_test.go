@@ -22,7 +22,7 @@ import (
 
 func rootOf(t testing.TB, fsys vfs.FS) *Dir {
 	t.Helper()
-	d, err := OpenDir("root", DirConfig{FS: fsys})
+	d, err := OpenDir("root", DirConfig{Manual: true, FS: fsys})
 	require.NoError(t, err)
 	return d
 }

@@ -25,7 +25,7 @@ func TestTheMarkerDecidesAndIsGoneWhileTheRootIsOpen(t *testing.T) {
 		s.stop()
 		s.write(checkpoint.CleanMarker, []byte(content))
 		require.NoError(t, removeIfThere(s.disk, checkpoint.RecoveryPoints)) // R027: not even a recovery point of 0 makes it scan
-		d, err := OpenDir("root", DirConfig{FS: s.disk})
+		d, err := OpenDir("root", DirConfig{Manual: true, FS: s.disk})
 		require.NoError(t, err)
 		epoch, clean := d.CleanShutdown()
 		require.True(t, clean)
@@ -48,7 +48,7 @@ func TestAFailedLoadLeavesTheNextStartUnclean(t *testing.T) {
 	s := newNine(t, Durable)
 	s.stop()
 	faulty := vfstest.NewFault(s.disk, vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpReadDir}, Name: "t-0", Err: context.DeadlineExceeded})
-	d, err := OpenDir("root", DirConfig{FS: faulty})
+	d, err := OpenDir("root", DirConfig{Manual: true, FS: faulty})
 	require.NoError(t, err)
 	_, err = d.Open(context.Background(), crashTP, s.cfg)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -61,7 +61,7 @@ func TestAFailedLoadLeavesTheNextStartUnclean(t *testing.T) {
 
 	s.stop()
 	faulty = vfstest.NewFault(s.disk, vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpReadDir}, Name: "t-0", Err: context.DeadlineExceeded})
-	d, err = OpenDir("root", DirConfig{FS: faulty})
+	d, err = OpenDir("root", DirConfig{Manual: true, FS: faulty})
 	require.NoError(t, err)
 	_, err = d.Open(context.Background(), crashTP, s.cfg)
 	require.Error(t, err)
@@ -457,7 +457,7 @@ func TestNoFolderOpensTwiceAndNoIteratorSeesAHole(t *testing.T) {
 	require.Same(t, s.log, again)
 	_, err = s.dir.Open(context.Background(), TopicPartition{"bad topic", 0}, Config{})
 	require.Error(t, err)
-	_, err = OpenDir("root", DirConfig{FS: s.disk})
+	_, err = OpenDir("root", DirConfig{Manual: true, FS: s.disk})
 	require.ErrorIs(t, err, vfs.ErrLocked)
 	require.ErrorIs(t, err, ErrLocked)
 }

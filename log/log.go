@@ -46,6 +46,11 @@ type Log struct {
 
 	// spare, if set, refuses an append of n bytes for which there should be no room: ErrNoSpace. It is called under write.
 	spare func(n int64) error
+
+	// For the Dir: events that wait until no lock is held, background work that failed, and the tasks at work (task.bit).
+	out      outbox
+	failures failures
+	tended   atomic.Uint32
 }
 
 // view is what readers see of a partition, whoever writes it.
@@ -118,6 +123,7 @@ type counters struct {
 	bytes     atomic.Int64 // bytes they wrote
 	syncs     atomic.Int64
 	lastFlush atomic.Int64 // Unix ms
+	freed     atomic.Int64 // bytes of .log files that retention dropped
 }
 
 // TopicPartition names the partition.
@@ -174,7 +180,9 @@ func (l *Log) ended() error {
 
 // fail makes cause the sticky answer of every later write and of everyone who waits, and returns that answer.
 func (l *Log) fail(cause error) error {
-	l.finish(&failedError{cause})
+	if failed := error(&failedError{cause}); l.finish(failed) {
+		l.tellFailed(failed)
+	}
 	return l.ended()
 }
 

@@ -127,17 +127,19 @@ func (m *marks) lost(cuts uint64, end int64) (Offsets, bool) {
 	return m.o, m.lostLocked(cuts, end)
 }
 
-// finish makes err the answer to every present and later wait; the first one stays. ErrClosed also ends iterators.
-func (m *marks) finish(err error) {
+// finish makes err the answer to every present and later wait; the first one stays, and first says whether it is this.
+// ErrClosed also ends iterators.
+func (m *marks) finish(err error) (first bool) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if err == ErrClosed {
 		m.closed.Store(true)
 	}
-	if m.end.Load() == nil {
+	if first = m.end.Load() == nil; first {
 		m.end.Store(&err)
 	}
 	m.wakeLocked()
-	m.mu.Unlock()
+	return first
 }
 
 // ended is the error of finish, or nil.

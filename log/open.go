@@ -34,7 +34,7 @@ func Open(dir string, c Config) (*Log, error) {
 	if err := notPartition(dir); err != nil {
 		return nil, err
 	}
-	d, err := OpenDir(dir, DirConfig{})
+	d, err := OpenDir(dir, DirConfig{Manual: true})
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +95,9 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 	}
 	l := &Log{dir: d, cfg: c, codec: codec, now: d.cfg.Now, write: newGate()}
 	l.fs, l.name, l.tp = d.fs, tp.String(), tp
+	if d.reserve.min > 0 {
+		l.spare = func(n int64) error { return d.reserve.admit(n, l.now()) }
+	}
 	l.segOpts, l.producers = segmentOptions(c, d), newProducers(c)
 	l.cleaner.running = newGate()
 	return l, nil

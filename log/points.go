@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/vfs"
@@ -14,7 +16,9 @@ import (
 // points are the root's four offset checkpoints: recovery points, log start offsets, high watermarks, and how far logs are
 // compacted. One file holds all partitions, so one owner writes it.
 type points struct {
-	fs vfs.FS
+	fs      vfs.FS
+	now     func() time.Time
+	written atomic.Int64 // when all files were last written, or found to be true, Unix ms
 
 	// writing admits one writer of the files; it is held across the I/O. mu is taken under it.
 	writing gate
@@ -29,8 +33,9 @@ type points struct {
 var pointFiles = []string{checkpoint.RecoveryPoints, checkpoint.LogStarts, checkpoint.HighWatermarks, checkpoint.CleanerOffsets}
 
 // readPoints reads what there is. A malformed file is remembered as lost; an unreadable one is an error.
-func readPoints(fsys vfs.FS) (*points, error) {
-	p := &points{fs: fsys, writing: newGate(), files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}, dirty: map[string]bool{}}
+func readPoints(fsys vfs.FS, now func() time.Time) (*points, error) {
+	p := &points{fs: fsys, now: now, writing: newGate(), files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}, dirty: map[string]bool{}}
+	p.written.Store(now().UnixMilli())
 	for _, name := range pointFiles {
 		entries, err := checkpoint.ReadOffsets(fsys, name)
 		if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
@@ -132,18 +137,21 @@ func (p *points) idle(ctx context.Context) error {
 	return nil
 }
 
-// forget durably removes what the root remembers of a partition that is not there any more.
+// forget removes what the root remembers of a partition that is not there any more, durably. In memory it is gone even if
+// a file cannot be written.
 func (p *points) forget(ctx context.Context, tp TopicPartition) error {
+	var had []string
 	for _, name := range pointFiles {
-		if _, ok, _ := p.get(name, tp); !ok {
-			continue
-		}
-		p.drop(name, tp)
-		if err := p.persist(ctx, name); err != nil {
-			return err
+		if _, ok, _ := p.get(name, tp); ok {
+			p.drop(name, tp)
+			had = append(had, name)
 		}
 	}
-	return nil
+	var errs []error
+	for _, name := range had {
+		errs = append(errs, p.persist(ctx, name))
+	}
+	return errors.Join(errs...)
 }
 
 // persist makes one file durable as it stands in memory.
@@ -175,13 +183,14 @@ func (p *points) write(name string) error {
 	return nil
 }
 
-// writeAll makes durable what is not yet, and sees to it that all four exist, as in every broker's root.
-func (p *points) writeAll() error {
+// writeAll makes durable what is not yet, and sees to it that all four files exist, as in every broker's root.
+func (p *points) writeAll(ctx context.Context) error {
 	for _, name := range pointFiles {
-		if err := p.persist(context.Background(), name); err != nil {
+		if err := p.persist(ctx, name); err != nil {
 			return err
 		}
 	}
+	p.written.Store(p.now().UnixMilli())
 	return nil
 }
 

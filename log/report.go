@@ -36,6 +36,7 @@ const (
 	FindingTail       = "tail"       // bytes behind the last whole batch
 	FindingProducers  = "producers"  // batches that could not be read for the state of producers
 	FindingShort      = "short"      // the log ends below what a checkpoint says
+	FindingFuture     = "future"     // a folder of a move beside the partition
 	FindingSplit      = "split"      // a segment held offsets that its base cannot represent
 )
 
@@ -50,37 +51,8 @@ type SegmentInfo struct {
 	Pins             int   // readers that hold it
 }
 
-// Stats are a log's figures since it was opened; cheap to take.
-type Stats struct {
-	Offsets   Offsets
-	Bytes     int64 // of all .log files
-	Segments  int
-	Leaked    int64 // Fetched that were dropped without Close; only builds with the tag logpoison notice
-	Pinned    int   // Fetched that were not closed and running iterators; each holds a segment, dropped ones too
-	Followers int   // iterators of Follow and Fetches that wait
-	Unsynced  int64 // offsets between Durable and LogEnd
-	Appends   int64
-	Syncs     int64 // group commit rounds
-	LastError error // the sticky one, or nil
-}
-
 // Recovery says what the last open found.
 func (l *Log) Recovery() RecoveryReport { return l.recovery }
-
-// Stats takes the log's figures.
-func (l *Log) Stats() Stats {
-	o := l.load()
-	s := Stats{
-		Offsets: o, Unsynced: o.LogEnd - o.Durable, Followers: int(l.followers.Load()),
-		Pinned: int(l.pinned.Load()), Leaked: l.leaked.Load(),
-		Appends: l.stats.appends.Load(), Syncs: l.stats.syncs.Load(), LastError: l.ended(),
-	}
-	for _, seg := range l.segments() {
-		s.Segments++
-		s.Bytes += seg.Size()
-	}
-	return s
-}
 
 // SegmentInfos lists the segments, oldest first.
 func (l *Log) SegmentInfos() []SegmentInfo { return l.segmentInfos() }

@@ -33,7 +33,7 @@ func newSite(t *testing.T, c Config) *site {
 }
 
 func (s *site) tryOpen() (err error) {
-	if s.dir, err = OpenDir("root", DirConfig{FS: s.disk, Now: crashClock}); err != nil {
+	if s.dir, err = OpenDir("root", DirConfig{Manual: true, FS: s.disk, Now: crashClock}); err != nil {
 		return err
 	}
 	s.log, err = s.dir.Open(context.Background(), crashTP, s.cfg)

@@ -149,7 +149,7 @@ func TestASplitWithoutRoomChangesNothing(t *testing.T) {
 	before := s.read(logFile(0))
 	full := vfstest.NewFault(s.disk)
 	full.SetQuota(int64(len(before)) / 2)
-	d, err := OpenDir("root", DirConfig{FS: full, Now: crashClock})
+	d, err := OpenDir("root", DirConfig{Manual: true, FS: full, Now: crashClock})
 	require.NoError(t, err)
 	_, err = d.Open(ctx, crashTP, s.cfg)
 	require.ErrorIs(t, err, ErrNoSpace)

@@ -56,7 +56,7 @@ func newBedOn(t testing.TB, fsys vfs.FS, c Config) *bed {
 
 func (b *bed) open() {
 	b.t.Helper()
-	d, err := OpenDir("mem", DirConfig{FS: b.fs, Now: b.clock.now})
+	d, err := OpenDir("mem", DirConfig{Manual: true, FS: b.fs, Now: b.clock.now})
 	require.NoError(b.t, err)
 	l, err := d.Open(context.Background(), TopicPartition{"t", 0}, b.cfg)
 	require.NoError(b.t, err)

@@ -185,7 +185,7 @@ func (l *Log) lowerMarks(end, base int64) error {
 		o.clampToEnd()
 	})
 	p := l.dir.points
-	if l.commits.storedRP > end || before.RecoveryPoint > end {
+	if l.commits.stored() > end || before.RecoveryPoint > end {
 		if err := l.storeRecoveryPoint(end, p.storing(context.Background())); err != nil {
 			return err
 		}
@@ -195,7 +195,7 @@ func (l *Log) lowerMarks(end, base int64) error {
 			return err
 		}
 	}
-	h := hint{offset: min(before.Durable, end), base: base, recoveryPoint: l.commits.storedRP}
+	h := hint{offset: min(before.Durable, end), base: base, recoveryPoint: l.commits.stored()}
 	if err := l.dir.hints.lower(l.name, h); err != nil {
 		return fmt.Errorf("lower the durable hint of %s: %w", l.name, err)
 	}

@@ -16,7 +16,7 @@ import (
 func openToVerify(t *testing.T, batches int) (*Log, vfs.FS) {
 	t.Helper()
 	mem := vfs.Mem()
-	d, err := OpenDir("root", DirConfig{FS: mem})
+	d, err := OpenDir("root", DirConfig{Manual: true, FS: mem})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestVerifyOfALogFindsNothingWhileItIsAppendedTo(t *testing.T) {
 func TestVerifyOfWhatALogLeavesFindsNothingHoweverOftenItIsOpened(t *testing.T) {
 	mem := vfs.Mem()
 	for i := range 12 {
-		d, err := OpenDir("root", DirConfig{FS: mem})
+		d, err := OpenDir("root", DirConfig{Manual: true, FS: mem})
 		if err != nil {
 			t.Fatal(err)
 		}
