@@ -110,8 +110,7 @@ func expireProducers(ctx context.Context, r *round) error {
 // retain is Kafka's retention thread; it also does compacted logs, whose policy decides what may go.
 func retain(ctx context.Context, r *round) error {
 	r.each(ctx, 4, func(l *Log) bool { return l.ended() == nil }, func(ctx context.Context, l *Log) error {
-		report, err := l.Retain(ctx)
-		l.retained(report)
+		_, err := l.Retain(ctx)
 		return err
 	})
 	return nil

@@ -117,6 +117,7 @@ func (l *Log) confirmed(end int64, cuts uint64) (done bool, err error) {
 // lead runs one round and gives the token back. It looks again first: what is waited for may have become durable in the
 // instant before the token was free, by another's round or by a Close, after which the log has ended.
 func (l *Log) lead(end int64, cuts uint64) error {
+	defer l.deliver()
 	defer l.commits.release()
 	if done, err := l.confirmed(end, cuts); done {
 		return err
@@ -157,7 +158,9 @@ func (l *Log) syncBelowRoll(ctx context.Context) error {
 // Order matters: a segment that was rolled is synced before the directory entry of its successor, and that before the
 // successor's bytes, so that an acknowledged record is never in a file that has no name.
 func (l *Log) syncRound() error {
+	began := l.syncBegins()
 	end, err := l.syncData()
+	l.syncEnded(began)
 	if err != nil {
 		return l.fail(err)
 	}

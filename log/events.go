@@ -2,6 +2,7 @@ package log
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -90,7 +91,32 @@ func (l *Log) tellRolled() {
 	})
 }
 
-// retained counts and tells what retention took away.
+// tellPressure: an append found no room.
+func (l *Log) tellPressure(err error) {
+	if e := l.dir.cfg.Events; e == nil || e.Backpressure == nil || !errors.Is(err, ErrFull) && !errors.Is(err, ErrNoSpace) {
+		return
+	}
+	l.tell(func(e *Events) { e.Backpressure(l.tp, err) })
+}
+
+// syncBegins is the time, if somebody wants to know how long it takes.
+func (l *Log) syncBegins() (began time.Time) {
+	if e := l.dir.cfg.Events; e != nil && e.SlowSync != nil && l.dir.cfg.SlowSync != Forever {
+		began = time.Now()
+	}
+	return began
+}
+
+func (l *Log) syncEnded(began time.Time) {
+	if began.IsZero() {
+		return
+	}
+	if took := time.Since(began); took >= l.dir.cfg.SlowSync {
+		l.tell(func(e *Events) { e.SlowSync(l.tp, took) })
+	}
+}
+
+// retained counts and tells what retention took away. The caller holds no lock.
 func (l *Log) retained(r RetentionReport) {
 	if r.Dropped == 0 {
 		return
@@ -101,6 +127,7 @@ func (l *Log) retained(r RetentionReport) {
 			e.Retained(l.tp, r)
 		}
 	})
+	l.deliver()
 }
 
 func (l *Log) tellFailed(err error) {

@@ -102,7 +102,7 @@ func (l *Log) open(ctx context.Context, clean bool, entries []fs.DirEntry) (err 
 
 // create makes the folder, and its name durable. What the root remembers of an earlier partition of that name goes first.
 func (l *Log) create(ctx context.Context) error {
-	if err := l.dir.points.forget(ctx, l.tp); err != nil {
+	if err := l.dir.forget(ctx, l.tp); err != nil {
 		return err
 	}
 	if err := l.fs.MkdirAll(l.name, 0o755); err != nil {

@@ -112,6 +112,7 @@ func (l *Log) Retain(ctx context.Context) (RetentionReport, error) {
 	}
 	waiting, stuck := l.discardDue(l.now().UnixMilli())
 	r.Waiting = waiting
+	l.retained(r)
 	return r, errors.Join(err, stuck)
 }
 

@@ -39,6 +39,7 @@ func (l *Log) Roll(ctx context.Context) error {
 	if err := l.admit(ctx); err != nil {
 		return err
 	}
+	defer l.deliver()
 	if err := l.commitAll(ctx); err != nil {
 		return err
 	}
@@ -83,6 +84,7 @@ func (l *Log) roll(ctx context.Context, base int64) error {
 	}
 	list := segs.with(next)
 	l.list.Store(&list)
+	l.tellRolled()
 	if err := l.producers.remember(base, l.load().LogEnd); err != nil {
 		return l.rollRefused(err)
 	}
