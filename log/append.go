@@ -161,7 +161,9 @@ func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended
 		p.synced = true
 		res, cuts, err = l.place(ctx, &p, o)
 	}
+	defer l.deliver()
 	if err != nil {
+		l.tellPressure(err)
 		return res, err
 	}
 	return l.confirm(ctx, res, cuts, o.Durability)

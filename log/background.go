@@ -30,12 +30,14 @@ type background struct {
 type task struct {
 	name string
 	bit  uint32 // in Log.tended
-	// due is when the task should run that ran last; ok is false if there is nothing to do.
-	due func(ran time.Time) (at time.Time, ok bool)
+	// due is when the task should run that last ran at that time, or, if it is fresh, never did since then; ok is false if
+	// there is nothing to do.
+	due func(ran time.Time, fresh bool) (at time.Time, ok bool)
 	run func(ctx context.Context, r *round) error
 
 	// guarded by background.mu
 	ran     time.Time
+	fresh   bool
 	running chan struct{} // closed at the end of the present run; nil between runs
 }
 
@@ -62,21 +64,20 @@ func newBackground(d *Dir) *background {
 // add puts a task into the table; before start.
 func (b *background) add(t *task) {
 	t.bit = 1 << len(b.tasks)
-	t.ran = b.dir.cfg.Now()
+	t.ran, t.fresh = b.dir.cfg.Now(), true
 	b.tasks = append(b.tasks, t)
 }
 
 // every is the due function of a task that runs at intervals, the first time behind the initial delay.
-func (b *background) every(interval func() time.Duration) func(ran time.Time) (time.Time, bool) {
+func (b *background) every(interval func() time.Duration) func(time.Time, bool) (time.Time, bool) {
 	delay := b.dir.cfg.InitialDelay
-	first := b.dir.cfg.Now()
-	return func(ran time.Time) (time.Time, bool) {
+	return func(ran time.Time, fresh bool) (time.Time, bool) {
 		every := interval()
 		switch {
 		case every <= 0 || delay == Forever:
 			return time.Time{}, false
-		case ran.Equal(first):
-			return first.Add(max(delay, 0)), true
+		case fresh:
+			return ran.Add(max(delay, 0)), true
 		}
 		return ran.Add(every), true
 	}
@@ -155,7 +156,7 @@ func (t *task) wait(now time.Time) (wait time.Duration, ok bool) {
 	if now.Before(t.ran) {
 		t.ran = now
 	}
-	at, ok := t.due(t.ran)
+	at, ok := t.due(t.ran, t.fresh)
 	return at.Sub(now), ok
 }
 
@@ -168,7 +169,7 @@ func (b *background) do(ctx context.Context, r *round) {
 		b.dir.note(&b.dir.failures, TopicPartition{}, r.name, r.now, err)
 	}
 	b.mu.Lock()
-	r.ran = r.now
+	r.ran, r.fresh = r.now, false
 	close(r.running)
 	r.running = nil
 	b.mu.Unlock()

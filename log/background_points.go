@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/segment"
 )
 
 // The recovery points of many logs are written together, off the path of appends. First each log by itself syncs what its
@@ -55,8 +56,8 @@ func (l *Log) standOn(ctx context.Context) (footing, error) {
 		below = below[:len(below)-1]
 	}
 	switch err := l.syncAll(below); {
-	case isNoSpace(err):
-		return footing{}, fmt.Errorf("%w: %w", ErrNoSpace, err) // nothing was lost, or the next sync says so
+	case isNoSpace(err) && !errors.Is(err, segment.ErrBroken): // nothing was lost: the entries are still in memory
+		return footing{}, fmt.Errorf("%w: %w", ErrNoSpace, err)
 	case err != nil:
 		return footing{}, l.fail(err)
 	}

@@ -136,9 +136,11 @@ func TestALogThatHangsHoldsUpNobodyElse(t *testing.T) {
 		}
 		block := make(chan struct{})
 		disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSyncData}, Name: "t-3/*.log", Times: vfstest.Always, Block: block})
-		for range 5 {
-			for _, l := range logs {
-				put(t, l, "a")
+		for i := range 5 {
+			for n, l := range logs {
+				if i == 0 || n != 3 { // its flush.ms is over: an append would wait for the device too
+					put(t, l, "a")
+				}
 			}
 			time.Sleep(30 * time.Second)
 			synctest.Wait()
@@ -152,7 +154,7 @@ func TestALogThatHangsHoldsUpNobodyElse(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Empty(t, d.Stats().Failing)
-		require.Equal(t, int64(5), logs[3].Offsets().Durable)
+		require.Equal(t, int64(1), logs[3].Offsets().Durable)
 		require.NoError(t, d.Close())
 	})
 }
@@ -168,17 +170,12 @@ func TestOneBadLogStopsNoOther(t *testing.T) {
 	b := newRootBed(t, disk, DirConfig{Events: &Events{Failed: func(tp TopicPartition, err error) { events = append(events, told{tp, err}) }}})
 	var logs []*Log
 	for n := range int32(5) {
-		logs = append(logs, b.log("t", n, Config{}))
+		logs = append(logs, b.log("t", n, Config{IndexIntervalBytes: EveryBatch}))
 		put(t, logs[n], "a", "b")
 	}
-	_, remove := disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpWrite}, Name: "t-2/*.snapshot*", Times: vfstest.Always, Err: syscall.ENOSPC})
-	_, remove2 := disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpWrite}, Name: "t-2/*index", Times: vfstest.Always, Err: syscall.ENOSPC})
-	require.NoError(t, logs[2].Roll(ctx))
+	_, remove := disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpWrite}, Name: "t-2/*index", Times: vfstest.Always, Err: syscall.ENOSPC})
 	b.clock.advance(time.Minute)
 	err := b.RunOnce(ctx, b.clock.now())
-	if err == nil {
-		t.Skip("nothing is written for it")
-	}
 	require.ErrorIs(t, err, ErrNoSpace)
 	for n, l := range logs {
 		require.Equal(t, n != 2, l.Offsets().RecoveryPoint == 2, "%d", n)
@@ -187,7 +184,6 @@ func TestOneBadLogStopsNoOther(t *testing.T) {
 	require.Len(t, events, 1)
 	require.Equal(t, TopicPartition{"t", 2}, events[0].tp)
 	remove()
-	remove2()
 	b.after(time.Minute)
 	require.Equal(t, int64(2), logs[2].Offsets().RecoveryPoint)
 	require.Empty(t, b.Stats().Failing)
@@ -330,7 +326,7 @@ func TestEventsTellWhatHappens(t *testing.T) {
 			say(tp, "stopped", l.Stats().LastError != nil)
 		},
 	}})
-	l := b.log("t", 0, Config{SegmentBytes: 200, RetentionBytes: 100})
+	l := b.log("t", 0, Config{SegmentBytes: 200, RetentionBytes: 60})
 	put(t, l, "1", "2", "3")
 	require.NoError(t, b.RunOnce(ctx, b.clock.now().Add(time.Hour)))
 	full := b.log("t", 1, Config{MaxBytes: 10})

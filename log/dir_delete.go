@@ -153,7 +153,7 @@ func (d *Dir) doomAt(folder string, due time.Time) {
 }
 
 // removalDue is when the next folder is to be removed.
-func (d *Dir) removalDue(time.Time) (at time.Time, ok bool) {
+func (d *Dir) removalDue(time.Time, bool) (at time.Time, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range d.doomed {
