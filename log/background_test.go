@@ -31,17 +31,17 @@ func TestTheBackgroundWorksByItself(t *testing.T) {
 		}
 		old, err := d.Open(ctx, TopicPartition{"old", 0}, Config{RetentionTime: time.Hour})
 		require.NoError(t, err)
-		put(t, old, "1", "2", "3", "4", "5")
+		add(t, old, "1", "2", "3", "4", "5")
 		flushed, err := d.Open(ctx, TopicPartition{"flushed", 0}, Config{Durability: Buffered, FlushInterval: 40 * time.Second})
 		require.NoError(t, err)
-		put(t, flushed, "a", "b")
+		add(t, flushed, "a", "b")
 		gone, err := d.Open(ctx, TopicPartition{"gone", 0}, Config{})
 		require.NoError(t, err)
-		put(t, gone, "x")
+		add(t, gone, "x")
 		require.NoError(t, d.Delete(ctx, gone.TopicPartition()))
 		moved, err := d.Open(ctx, TopicPartition{"external", 0}, Config{Visibility: External})
 		require.NoError(t, err)
-		put(t, moved, "p", "q")
+		add(t, moved, "p", "q")
 
 		time.Sleep(31 * time.Second) // the initial delay is over
 		synctest.Wait()
@@ -93,7 +93,7 @@ func TestTheNumberOfGoroutinesDoesNotGrowWithTheLogs(t *testing.T) {
 	for n := range int32(300) {
 		l, err := d.Open(ctx, TopicPartition{"t", n}, Config{})
 		require.NoError(t, err)
-		put(t, l, "a")
+		add(t, l, "a")
 	}
 	most := 0
 	for range 100 {
@@ -114,10 +114,10 @@ func TestTheNumberOfGoroutinesDoesNotGrowWithTheLogs(t *testing.T) {
 func TestAManualDirAndALoneLogStartNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
 	b := newRootBed(t, vfs.Mem(), DirConfig{})
-	put(t, b.log("t", 0, Config{}), "a")
+	add(t, b.log("t", 0, Config{}), "a")
 	l, err := Open(t.TempDir(), Config{})
 	require.NoError(t, err)
-	put(t, l, "a")
+	add(t, l, "a")
 	require.LessOrEqual(t, runtime.NumGoroutine(), before)
 	require.NoError(t, l.Close())
 }
@@ -139,7 +139,7 @@ func TestALogThatHangsHoldsUpNobodyElse(t *testing.T) {
 		for i := range 5 {
 			for n, l := range logs {
 				if i == 0 || n != 3 { // its flush.ms is over: an append would wait for the device too
-					put(t, l, "a")
+					add(t, l, "a")
 				}
 			}
 			time.Sleep(30 * time.Second)
@@ -171,7 +171,7 @@ func TestOneBadLogStopsNoOther(t *testing.T) {
 	var logs []*Log
 	for n := range int32(5) {
 		logs = append(logs, b.log("t", n, Config{IndexIntervalBytes: EveryBatch}))
-		put(t, logs[n], "a", "b")
+		add(t, logs[n], "a", "b")
 	}
 	_, remove := disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpWrite}, Name: "t-2/*index", Times: vfstest.Always, Err: syscall.ENOSPC})
 	b.clock.advance(time.Minute)
@@ -207,7 +207,7 @@ func TestAClockThatIsPutBackStopsNothing(t *testing.T) {
 	l := b.log("t", 0, Config{})
 	b.after(time.Hour)
 	b.after(-24 * time.Hour)
-	put(t, l, "a")
+	add(t, l, "a")
 	b.after(time.Minute)
 	require.Equal(t, int64(1), l.Offsets().RecoveryPoint)
 }
@@ -216,7 +216,7 @@ func TestAClockThatIsPutBackStopsNothing(t *testing.T) {
 func TestACheckpointSyncsNoRecordsOfABufferedLog(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{})
 	l := b.log("t", 0, Config{Durability: Buffered, SegmentBytes: 200})
-	put(t, l, "1", "2", "3", "4", "5")
+	add(t, l, "1", "2", "3", "4", "5")
 	active := l.SegmentInfos()[len(l.SegmentInfos())-1].Base
 	require.Positive(t, active)
 	b.after(time.Minute)
@@ -229,7 +229,7 @@ func TestACheckpointSyncsNoRecordsOfABufferedLog(t *testing.T) {
 func TestTheSweepKeepsOnlyStartOffsetsInsideSegments(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{})
 	l := b.log("t", 0, Config{SegmentBytes: 200, RetentionTime: Forever})
-	put(t, l, "1", "2", "3", "4", "5", "6")
+	add(t, l, "1", "2", "3", "4", "5", "6")
 	inside := l.SegmentInfos()[1].Base
 	require.NoError(t, l.DeleteRecords(ctx, inside+1))
 	require.Equal(t, fmt.Sprintf("0\n1\nt 0 %d\n", inside+1), b.content(checkpoint.LogStarts))
@@ -249,8 +249,8 @@ func TestTheSweepSurvivesEveryCrash(t *testing.T) {
 	b := newRootBed(t, fault, DirConfig{Defaults: Config{SegmentBytes: crashSegment}})
 	first, second := b.log("t", 0, Config{}), b.log("t", 1, Config{})
 	for i := range 5 {
-		put(t, first, fmt.Sprint(i))
-		put(t, second, fmt.Sprint(i))
+		add(t, first, fmt.Sprint(i))
+		add(t, second, fmt.Sprint(i))
 	}
 	disk.Mark()
 	// What happens to a log while the sweep has found where its point may go, but not yet written it.
@@ -271,8 +271,8 @@ func TestTheSweepSurvivesEveryCrash(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	disk.Note("cut")
-	put(t, first, "y", "z")
-	put(t, second, "5")
+	add(t, first, "y", "z")
+	add(t, second, "5")
 	disk.Note("appended")
 	b.after(time.Minute)
 	require.Equal(t, int64(5), first.Offsets().RecoveryPoint)
@@ -322,18 +322,18 @@ func TestEventsTellWhatHappens(t *testing.T) {
 		Failed: func(tp TopicPartition, err error) {
 			say(tp, "failed", errors.Is(err, ErrFailed))
 			l, _ := b.Get(tp)
-			put(t, b.log("u", 0, Config{}), "an event may call the Dir")
+			add(t, b.log("u", 0, Config{}), "an event may call the Dir")
 			say(tp, "stopped", l.Stats().LastError != nil)
 		},
 	}})
 	l := b.log("t", 0, Config{SegmentBytes: 200, RetentionBytes: 60})
-	put(t, l, "1", "2", "3")
+	add(t, l, "1", "2", "3")
 	require.NoError(t, b.RunOnce(ctx, b.clock.now().Add(time.Hour)))
 	full := b.log("t", 1, Config{MaxBytes: 10})
 	_, err := full.Append(ctx, siteRecord(0))
 	require.ErrorIs(t, err, ErrFull)
 	disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSyncData}, Name: "t-0/*.log", Delay: 60 * time.Millisecond})
-	put(t, l, "4")
+	add(t, l, "4")
 	disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSyncData}, Name: "t-0/*.log", Err: syscall.EIO})
 	_, err = l.Append(ctx, siteRecord(0))
 	require.ErrorIs(t, err, ErrFailed)
@@ -351,8 +351,8 @@ func TestEventsTellWhatHappens(t *testing.T) {
 // Report: B040. A panic in a host's function ends nothing.
 func TestAPanicInAnEventIsCounted(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{Events: &Events{Recovered: func(TopicPartition, RecoveryReport) { panic("ouch") }}})
-	put(t, b.log("t", 0, Config{}), "a")
-	put(t, b.log("t", 1, Config{}), "a")
+	add(t, b.log("t", 0, Config{}), "a")
+	add(t, b.log("t", 1, Config{}), "a")
 	require.Equal(t, int64(2), b.Stats().EventPanics)
 }
 

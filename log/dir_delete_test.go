@@ -81,7 +81,7 @@ func (b *rootBed) content(name string) string {
 	return string(text)
 }
 
-func put(t testing.TB, l *Log, values ...string) {
+func add(t testing.TB, l *Log, values ...string) {
 	t.Helper()
 	for _, v := range values {
 		_, err := l.Append(ctx, values2records([]string{v})...)
@@ -102,8 +102,8 @@ func valuesOf(t testing.TB, l *Log) (all []string) {
 func TestADeletedPartitionGoesAfterTheDelayAndNotEarlier(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{})
 	l, other := b.log("t", 0, Config{}), b.log("t", 1, Config{})
-	put(t, l, "a", "b")
-	put(t, other, "c")
+	add(t, l, "a", "b")
+	add(t, other, "c")
 	require.NoError(t, l.Sync(ctx))
 	require.NoError(t, l.DeleteRecords(ctx, 1))
 	require.NoError(t, b.Delete(ctx, TopicPartition{"t", 0}))
@@ -115,7 +115,7 @@ func TestADeletedPartitionGoesAfterTheDelayAndNotEarlier(t *testing.T) {
 	require.Len(t, b.folders(), 2)
 	require.Regexp(t, `^t-0\.[0-9a-f]{32}-delete$`, b.folders()[0])
 	require.Equal(t, []MarkedFolder{{b.folders()[0], TopicPartition{"t", 0}, FolderDeleting}}, b.Marked())
-	for _, name := range allPoints {
+	for _, name := range pointFiles {
 		if exists(b.fs, name) {
 			require.NotContains(t, b.content(name), "t 0 ")
 		}
@@ -132,12 +132,12 @@ func TestADeletedPartitionGoesAfterTheDelayAndNotEarlier(t *testing.T) {
 func TestADeletedPartitionCanBeMadeAnewAtOnce(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{})
 	l := b.log("t", 0, Config{})
-	put(t, l, "old", "old", "old")
+	add(t, l, "old", "old", "old")
 	require.NoError(t, l.Sync(ctx))
 	require.NoError(t, b.Delete(ctx, l.TopicPartition()))
 	l = b.log("t", 0, Config{})
 	require.Equal(t, Offsets{LeaderEpoch: -1}, l.Offsets())
-	put(t, l, "new")
+	add(t, l, "new")
 	b.after(time.Hour)
 	require.Equal(t, []string{"new"}, valuesOf(t, l))
 	b.reopen()
@@ -163,7 +163,7 @@ func TestWhatIsNotThereCannotBeDeleted(t *testing.T) {
 
 func TestAPartitionNobodyOpenedCanBeDeleted(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{})
-	put(t, b.log("t", 0, Config{}), "a")
+	add(t, b.log("t", 0, Config{}), "a")
 	b.reopen()
 	require.NoError(t, b.Delete(ctx, TopicPartition{"t", 0}))
 	require.NotContains(t, b.content(checkpoint.RecoveryPoints), "t 0")
@@ -192,7 +192,7 @@ func TestFoldersThatAnEarlierOwnerDeletedGoAfterTheOpen(t *testing.T) {
 // Scenario: K014. With no delay the files go with the next work, at the latest with Close.
 func TestADeletionWithoutDelayIsDoneWhenTheDirCloses(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{Defaults: Config{FileDeleteDelay: Immediately}})
-	put(t, b.log("t", 0, Config{}), "a")
+	add(t, b.log("t", 0, Config{}), "a")
 	require.NoError(t, b.Delete(ctx, TopicPartition{"t", 0}))
 	require.Len(t, b.folders(), 1)
 	require.NoError(t, b.Dir.Close())
@@ -204,7 +204,7 @@ func TestADeletionWithoutDelayIsDoneWhenTheDirCloses(t *testing.T) {
 func TestTheLongestNameCanBeDeletedAndSetAside(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{})
 	tp := TopicPartition{strings.Repeat("x", 249), 7}
-	put(t, b.log(tp.Topic, tp.Partition, Config{}), "a")
+	add(t, b.log(tp.Topic, tp.Partition, Config{}), "a")
 	folder, err := b.SetStray(ctx, tp)
 	require.NoError(t, err)
 	require.Len(t, folder, 255)
@@ -226,7 +226,7 @@ func TestAStrayPartitionStaysAside(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{})
 	tp := TopicPartition{"t", 0}
 	l := b.log("t", 0, Config{})
-	put(t, l, "a", "b")
+	add(t, l, "a", "b")
 	folder, err := b.SetStray(ctx, tp)
 	require.NoError(t, err)
 	require.Regexp(t, `^t-0\.[0-9a-f]{32}-stray$`, folder)
@@ -253,7 +253,7 @@ func TestAStrayPartitionStaysAside(t *testing.T) {
 func TestReadersOfADeletedPartitionAreUnharmed(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{Defaults: Config{Durability: Buffered}})
 	l := b.log("t", 0, Config{FlushInterval: time.Second})
-	put(t, l, "a", "b", "c")
+	add(t, l, "a", "b", "c")
 	f, err := l.Fetch(ctx, 0, FetchOptions{Isolation: LogEnd})
 	require.NoError(t, err)
 	seen := 0
@@ -281,7 +281,7 @@ func TestReadersOfADeletedPartitionAreUnharmed(t *testing.T) {
 func TestADeletionThatFailsLeavesThePartition(t *testing.T) {
 	disk := vfstest.NewFault(vfs.Mem())
 	b := newRootBed(t, disk, DirConfig{})
-	put(t, b.log("t", 0, Config{}), "a")
+	add(t, b.log("t", 0, Config{}), "a")
 	_, remove := disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRename}, Name: "t-0", Err: syscall.EIO})
 	require.ErrorIs(t, b.Delete(ctx, TopicPartition{"t", 0}), syscall.EIO)
 	remove()
@@ -296,7 +296,7 @@ func TestAFolderThatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	disk := vfstest.NewFault(vfs.Mem())
 	var told []string
 	b := newRootBed(t, disk, DirConfig{Events: &Events{Failed: func(tp TopicPartition, err error) { told = append(told, err.Error()) }}})
-	put(t, b.log("t", 0, Config{}), "a")
+	add(t, b.log("t", 0, Config{}), "a")
 	require.NoError(t, b.Delete(ctx, TopicPartition{"t", 0}))
 	_, remove := disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRemove}, Name: "*-delete/*", Times: vfstest.Always, Err: syscall.EACCES})
 	b.clock.advance(time.Minute)
@@ -321,7 +321,7 @@ func TestADeletionSurvivesEveryCrash(t *testing.T) {
 	b := newRootBed(t, disk, DirConfig{Defaults: Config{SegmentBytes: crashSegment}})
 	l := b.log("t", 0, Config{})
 	for i := range 7 {
-		put(t, l, fmt.Sprint(i))
+		add(t, l, fmt.Sprint(i))
 	}
 	require.NoError(t, l.Sync(ctx))
 	require.NoError(t, l.DeleteRecords(ctx, 2))
@@ -330,7 +330,7 @@ func TestADeletionSurvivesEveryCrash(t *testing.T) {
 	disk.Note("deleted")
 	b.after(time.Hour)
 	disk.Note("removed")
-	put(t, b.log("t", 0, Config{}), "new")
+	add(t, b.log("t", 0, Config{}), "new")
 	disk.Note("made anew")
 	for _, kill := range []bool{false, true} {
 		for d := range disk.Disks(vfstest.DiskOptions{Kill: kill, Limit: 64, Samples: 16, Cuts: 1}) {

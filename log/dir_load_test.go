@@ -17,21 +17,21 @@ import (
 	"github.com/partlog/partlog/vfs/vfstest"
 )
 
-// fleet is a root with partitions t-0 to t-(n-1) of i+1 records each, left by a kill.
-func fleet(t *testing.T, n int32) *vfstest.Crash {
+// killedRoot is a root with partitions t-0 to t-(n-1) of i+1 records each, left by a kill.
+func killedRoot(t *testing.T, n int32) *vfstest.Crash {
 	disk := vfstest.NewCrash(vfstest.CrashOptions{Now: crashClock})
 	b := newRootBed(t, disk, DirConfig{})
 	for i := range n {
 		l := b.log("t", i, Config{})
 		for range i + 1 {
-			put(t, l, "value")
+			add(t, l, "value")
 		}
 	}
 	return disk.Kill()
 }
 
 func TestOpenAllOpensEveryPartitionAndTellsHowFarItIs(t *testing.T) {
-	b := newRootBed(t, fleet(t, 7), DirConfig{RecoveryThreads: 3})
+	b := newRootBed(t, killedRoot(t, 7), DirConfig{RecoveryThreads: 3})
 	require.NoError(t, b.fs.MkdirAll("photos-2024", 0o755))
 	require.NoError(t, vfsWrite(b.fs, "photos-2024/a.jpg", "x"))
 	var told []LoadProgress
@@ -65,7 +65,7 @@ func vfsWrite(fsys vfs.FS, name, content string) error {
 
 // Scenario: K020. One that cannot be opened is listed, and the others work; a clean stop is not claimed for it.
 func TestOpenAllIsNotStoppedByOneThatFails(t *testing.T) {
-	disk := vfstest.NewFault(fleet(t, 5))
+	disk := vfstest.NewFault(killedRoot(t, 5))
 	b := newRootBed(t, disk, DirConfig{})
 	_, remove := disk.Add(vfstest.Rule{Name: "t-1/*", Ops: []vfstest.Kind{vfstest.OpOpen}, Times: vfstest.Always, Err: syscall.EIO})
 	disk.Add(vfstest.Rule{Name: "t-3", Ops: []vfstest.Kind{vfstest.OpReadDir}, Nth: 2, Err: syscall.EACCES})
@@ -78,8 +78,8 @@ func TestOpenAllIsNotStoppedByOneThatFails(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EACCES)
 	require.Equal(t, 3, b.Stats().Logs)
 	require.Len(t, b.Stats().Failing, 2)
-	put(t, b.log("t", 4, Config{}), "goes on")
-	put(t, b.log("t", 3, Config{}), "works now")
+	add(t, b.log("t", 4, Config{}), "goes on")
+	add(t, b.log("t", 3, Config{}), "works now")
 	require.Len(t, b.Stats().Failing, 1)
 	require.NoError(t, b.Dir.Close())
 	require.False(t, exists(disk, checkpoint.CleanMarker))
@@ -92,7 +92,7 @@ func TestOpenAllIsNotStoppedByOneThatFails(t *testing.T) {
 
 // Scenario: K004
 func TestOpenAllIsStoppedByItsContextAndByClose(t *testing.T) {
-	disk := fleet(t, 6)
+	disk := killedRoot(t, 6)
 	b := newRootBed(t, disk, DirConfig{})
 	mine, stop := context.WithCancel(ctx)
 	err := b.OpenAll(mine, OpenAllOptions{Progress: func(p LoadProgress) {
@@ -216,7 +216,7 @@ func TestAppendsLeaveTheReserveFree(t *testing.T) {
 	l := b.log("t", 0, Config{SegmentBytes: 4096, RetentionBytes: 100})
 	looks := disk.looks
 	for range 100 {
-		put(t, l, "value")
+		add(t, l, "value")
 	}
 	require.LessOrEqual(t, disk.looks-looks, 2, "looked at now and then")
 	disk.free = 9<<20 + 50
@@ -231,10 +231,10 @@ func TestAppendsLeaveTheReserveFree(t *testing.T) {
 	require.Positive(t, report.Dropped)
 	require.NoError(t, l.Sync(ctx))
 	disk.free = 10 << 20
-	put(t, l, "there is room again, at once")
+	add(t, l, "there is room again, at once")
 	disk.err = errors.New("no answer")
 	b.clock.advance(time.Minute)
-	put(t, l, "a device that does not answer is not judged")
+	add(t, l, "a device that does not answer is not judged")
 	require.Equal(t, int64(-1), b.Stats().Free)
 
 	disk.err = vfs.ErrUnsupported
@@ -270,7 +270,7 @@ func TestManyPartitionsComeAndGo(t *testing.T) {
 	b := newRootBed(t, vfs.Mem(), DirConfig{Defaults: Config{FileDeleteDelay: Immediately, SegmentBytes: 200}})
 	for n := range int32(500) {
 		l := b.log("t", n, Config{})
-		put(t, l, "a", "b", "c", "d")
+		add(t, l, "a", "b", "c", "d")
 		_, err := l.OffsetForTime(ctx, time.UnixMilli(epoch2023))
 		require.NoError(t, err)
 		require.NoError(t, b.Delete(ctx, l.TopicPartition()))
@@ -279,7 +279,7 @@ func TestManyPartitionsComeAndGo(t *testing.T) {
 	require.Empty(t, b.folders())
 	require.Zero(t, b.budget.Files())
 	require.Equal(t, DirStats{Free: b.Stats().Free}, b.Stats())
-	put(t, b.log("last", 0, Config{}), "a")
+	add(t, b.log("last", 0, Config{}), "a")
 }
 
 // Nothing of what a Dir does in the background is left when it has closed, whatever is going on.

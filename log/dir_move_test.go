@@ -66,11 +66,11 @@ func TestAMovedPartitionIsTheSameElsewhere(t *testing.T) {
 	l := a.log("t", 0, Config{MaxMessageBytes: 12345})
 	require.NoError(t, l.SetTopicID([16]byte{1, 2, 3}))
 	require.NoError(t, l.AssignEpoch(3))
-	put(t, l, "a", "b", "c", "d")
+	add(t, l, "a", "b", "c", "d")
 	_, err := l.Append(ctx, values2records([]string{"e1", "e2", "e3"})...)
 	require.NoError(t, err)
 	require.NoError(t, l.AssignEpoch(5))
-	put(t, l, "f")
+	add(t, l, "f")
 	require.NoError(t, l.DeleteRecords(ctx, 5), "inside a batch")
 	require.NoError(t, l.AssignEpoch(9), "nothing was written in it")
 	want, was := valuesOf(t, l), l.Offsets()
@@ -95,7 +95,7 @@ func TestAMovedPartitionIsTheSameElsewhere(t *testing.T) {
 	require.Equal(t, [16]byte{1, 2, 3}, n.TopicID())
 	require.Equal(t, 12345, n.Config().MaxMessageBytes)
 	require.Contains(t, b.content(checkpoint.LogStarts), "t 0 5")
-	put(t, n, "g")
+	add(t, n, "g")
 	a.after(time.Hour)
 	require.Empty(t, a.folders())
 	a.reopen()
@@ -141,7 +141,7 @@ func TestProducersAreKnownAfterAMove(t *testing.T) {
 func TestAMoveKeepsWhatIsAppendedMeanwhile(t *testing.T) {
 	a, b := twoRoots(t, vfs.Mem(), DirConfig{Defaults: Config{SegmentBytes: 2000, Durability: Buffered}})
 	l := a.log("t", 0, Config{})
-	put(t, l, "first")
+	add(t, l, "first")
 	var writers sync.WaitGroup
 	acked := make([][]string, 3)
 	for w := range acked {
@@ -197,7 +197,7 @@ func TestAMoveFollowsTruncations(t *testing.T) {
 	for name, change := range map[string]func(l *Log) error{
 		"truncated and written anew": func(l *Log) error {
 			_, err := l.Truncate(ctx, 3)
-			put(t, l, "x", "y", "z", "1", "2", "3", "4", "5")
+			add(t, l, "x", "y", "z", "1", "2", "3", "4", "5")
 			return err
 		},
 		"truncated":        func(l *Log) error { _, err := l.Truncate(ctx, 2); return err },
@@ -205,14 +205,14 @@ func TestAMoveFollowsTruncations(t *testing.T) {
 		"everything read":  func(l *Log) error { return l.DeleteRecords(ctx, 8) },
 		"the first batch":  func(l *Log) error { return l.DeleteRecords(ctx, 1) },
 		"nothing at all":   func(l *Log) error { return nil },
-		"a longer log":     func(l *Log) error { put(t, l, "i", "j"); return nil },
+		"a longer log":     func(l *Log) error { add(t, l, "i", "j"); return nil },
 		"a rolled segment": func(l *Log) error { return l.Roll(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk := vfstest.NewFault(vfs.Mem())
 			a, b := twoRoots(t, disk, DirConfig{Defaults: Config{SegmentBytes: 300}})
 			l := a.log("t", 0, Config{})
-			put(t, l, "a", "b", "c", "d", "e", "f", "g", "h")
+			add(t, l, "a", "b", "c", "d", "e", "f", "g", "h")
 			var inner error
 			disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSync}, Name: "b/*-future/*.log", Hook: func(vfstest.Op) error {
 				inner = change(l)
@@ -239,7 +239,7 @@ func TestWhatCannotBeMovedStays(t *testing.T) {
 	a, b := twoRoots(t, disk, DirConfig{})
 	require.ErrorIs(t, a.Move(ctx, moved, b.Dir), ErrNoPartition)
 	l := a.log("t", 0, Config{})
-	put(t, l, "a")
+	add(t, l, "a")
 	b.log("t", 0, Config{})
 	require.ErrorIs(t, a.Move(ctx, moved, b.Dir), ErrPartitionExists)
 	b.reopen()
@@ -254,7 +254,7 @@ func TestWhatCannotBeMovedStays(t *testing.T) {
 		require.ErrorIs(t, a.Move(ctx, moved, b.Dir), syscall.ENOSPC, "%v", op)
 		remove()
 		removeBelow()
-		put(t, l, "goes on")
+		add(t, l, "goes on")
 		require.Equal(t, []string{"t-0"}, a.folders())
 	}
 	b.after(time.Hour)
@@ -269,7 +269,7 @@ func TestWhatCannotBeMovedStays(t *testing.T) {
 func TestWhileAPartitionMovesNobodyElseTakesIt(t *testing.T) {
 	disk := vfstest.NewFault(vfs.Mem())
 	a, b := twoRoots(t, disk, DirConfig{})
-	put(t, a.log("t", 0, Config{}), "a")
+	add(t, a.log("t", 0, Config{}), "a")
 	calls := map[string]error{}
 	disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSync}, Name: "b/*-future/*.log", Hook: func(vfstest.Op) error {
 		calls["delete"] = a.Delete(ctx, moved)
@@ -293,9 +293,9 @@ func TestSettleMovesFollowsKafka(t *testing.T) {
 	disk := vfs.Mem()
 	a, b := twoRoots(t, disk, DirConfig{})
 	future := func(n int) string { return fmt.Sprintf("t-%d.%032d-future", n, n) }
-	put(t, a.log("t", 0, Config{}), "alone") // becomes a copy without a twin
-	put(t, a.log("t", 1, Config{}), "twin elsewhere")
-	put(t, a.log("t", 2, Config{}), "twin here")
+	add(t, a.log("t", 0, Config{}), "alone") // becomes a copy without a twin
+	add(t, a.log("t", 1, Config{}), "twin elsewhere")
+	add(t, a.log("t", 2, Config{}), "twin here")
 	require.NoError(t, a.Dir.Close())
 	require.NoError(t, b.Dir.Close())
 	require.NoError(t, disk.Rename("a/t-0", "a/"+future(0)))
@@ -326,7 +326,7 @@ func TestAMoveSurvivesEveryCrash(t *testing.T) {
 		a, b := twoRoots(t, disk, c)
 		l := a.log("t", 0, Config{})
 		for i := range 5 {
-			put(t, l, fmt.Sprint(i))
+			add(t, l, fmt.Sprint(i))
 		}
 		require.NoError(t, l.DeleteRecords(ctx, 1))
 		if clean {
@@ -335,12 +335,12 @@ func TestAMoveSurvivesEveryCrash(t *testing.T) {
 			l = a.log("t", 0, Config{})
 		}
 		disk.Mark()
-		put(t, l, "5")
+		add(t, l, "5")
 		disk.Note("appended")
 		require.NoError(t, a.Move(ctx, moved, b.Dir))
 		n, _ := b.Get(moved)
 		disk.Note("moved")
-		put(t, n, "6")
+		add(t, n, "6")
 		disk.Note("appended there")
 		disks := 0
 		for _, kill := range []bool{false, true} {
