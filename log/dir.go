@@ -147,12 +147,14 @@ func (d *Dir) readRoot() (err error) {
 	if err := d.reserve.check(); err != nil {
 		return err
 	}
-	if d.identity, err = readIdentity(d.fs, d.cfg); err != nil {
+	entries, err := d.fs.ReadDir(".")
+	if err != nil {
 		return err
 	}
-	if err := d.readMarked(); err != nil {
+	if d.identity, err = readIdentity(d.fs, d.cfg, entries); err != nil {
 		return err
 	}
+	d.readMarked(entries)
 	if d.stopped, d.clean, err = checkpoint.ReadCleanMarker(d.fs); err != nil {
 		return err
 	}

@@ -47,11 +47,7 @@ func (d *Dir) Marked() []MarkedFolder {
 
 // readMarked finds them at OpenDir, and has those of deleted partitions removed: a minute, or whatever the default of
 // file.delete.delay.ms is, after they were last changed.
-func (d *Dir) readMarked() error {
-	entries, err := d.fs.ReadDir(".")
-	if err != nil {
-		return err
-	}
+func (d *Dir) readMarked(entries []fs.DirEntry) {
 	delay := d.cfg.Defaults.withDefaults().FileDeleteDelay
 	for _, e := range entries {
 		if !e.IsDir() || ignoredFolder(e.Name()) {
@@ -64,7 +60,6 @@ func (d *Dir) readMarked() error {
 			}
 		}
 	}
-	return nil
 }
 
 // doomFound is doom for a folder whose deletion was begun by an earlier owner of the root.

@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/partlog/partlog/internal/checkpoint"
@@ -37,8 +39,12 @@ func (e *IdentityError) Is(target error) bool { return target == ErrIdentity }
 func (d *Dir) Identity() Identity { return d.identity }
 
 // readIdentity reads meta.properties and compares it with what the host expects. A host that expects nothing is not
-// refused its logs over a file that only a broker needs. Nothing is written before the whole of it is known to fit.
-func readIdentity(fsys vfs.FS, c DirConfig) (Identity, error) {
+// refused its logs over a file that only a broker needs. entries is what the root holds.
+func readIdentity(fsys vfs.FS, c DirConfig, entries []fs.DirEntry) (Identity, error) {
+	there := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == checkpoint.MetaProperties })
+	if !there && c.ClusterID == "" {
+		return Identity{NodeID: -1}, nil
+	}
 	found, exists, err := checkpoint.ReadIdentity(fsys)
 	if c.ClusterID == "" {
 		if errors.Is(err, checkpoint.ErrFormat) {
