@@ -69,11 +69,11 @@ func (l *Log) Append(ctx context.Context, recs ...record.Record) (base int64, er
 	}
 	e := l.encoder()
 	defer encoders.Put(e)
-	p, err := l.encode(e, recs)
-	if err != nil {
+	var p prepared
+	if err := l.encode(e, recs, &p); err != nil {
 		return -1, err
 	}
-	res, err := l.append(ctx, p, AppendOptions{})
+	res, err := l.append(ctx, &p, &AppendOptions{})
 	return res.Base, err
 }
 
@@ -97,26 +97,27 @@ func (l *Log) AppendBatches(ctx context.Context, raw []byte, o AppendOptions) (A
 	if err := o.validate(); err != nil {
 		return notAppended, err
 	}
-	e := l.encoder()
+	e := encoders.Get().(*encoder)
 	defer encoders.Put(e)
 	var head [record.HeaderSize]byte // all that is rewritten in place
 	n := copy(head[:], raw)
-	res, err := l.appendRaw(ctx, e, raw, o)
+	res, err := l.appendRaw(ctx, e.dec, raw, &o)
 	if err != nil && res.Base < 0 {
 		copy(raw, head[:n])
 	}
 	return res, err
 }
 
-func (l *Log) appendRaw(ctx context.Context, e *encoder, raw []byte, o AppendOptions) (Appended, error) {
-	p, err := l.check(e, raw, o)
+func (l *Log) appendRaw(ctx context.Context, dec *record.Decoder, raw []byte, o *AppendOptions) (Appended, error) {
+	var p prepared
+	err := l.check(dec, raw, o, &p)
 	switch {
 	case err != nil:
 		return notAppended, err
 	case p.count == 0:
 		return l.nothing(ctx, o)
 	}
-	return l.append(ctx, p, o)
+	return l.append(ctx, &p, o)
 }
 
 // validate refuses values that are no constants.
@@ -139,7 +140,7 @@ func (l *Log) admit(ctx context.Context) error {
 }
 
 // nothing answers a set that holds no batch to append: only the leader epoch is judged.
-func (l *Log) nothing(ctx context.Context, o AppendOptions) (Appended, error) {
+func (l *Log) nothing(ctx context.Context, o *AppendOptions) (Appended, error) {
 	if err := l.write.lock(ctx); err != nil {
 		return notAppended, err
 	}
@@ -152,14 +153,14 @@ func (l *Log) nothing(ctx context.Context, o AppendOptions) (Appended, error) {
 }
 
 // append writes what was prepared and waits as long as the durability asks.
-func (l *Log) append(ctx context.Context, p prepared, o AppendOptions) (Appended, error) {
-	res, cuts, err := l.place(ctx, &p, o)
+func (l *Log) append(ctx context.Context, p *prepared, o *AppendOptions) (Appended, error) {
+	res, cuts, err := l.place(ctx, p, o)
 	if err == errSyncFirst {
 		if err := l.commitAll(ctx); err != nil {
 			return notAppended, err
 		}
 		p.synced = true
-		res, cuts, err = l.place(ctx, &p, o)
+		res, cuts, err = l.place(ctx, p, o)
 	}
 	defer l.deliver()
 	if err != nil {
@@ -187,11 +188,16 @@ func (l *Log) confirm(ctx context.Context, res Appended, cuts uint64, durability
 }
 
 // place places the batches at the log end and publishes them. cuts is the count of truncations they were written under.
-func (l *Log) place(ctx context.Context, p *prepared, o AppendOptions) (res Appended, cuts uint64, err error) {
+func (l *Log) place(ctx context.Context, p *prepared, o *AppendOptions) (res Appended, cuts uint64, err error) {
 	if err := l.write.lock(ctx); err != nil {
 		return notAppended, 0, err
 	}
-	defer l.write.unlock()
+	defer l.write.unlock() // in a function of its own: beside many returns a defer is slow
+	return l.placeLocked(ctx, p, o)
+}
+
+// placeLocked is place for a caller that holds write.
+func (l *Log) placeLocked(ctx context.Context, p *prepared, o *AppendOptions) (res Appended, cuts uint64, err error) {
 	if err := l.ended(); err != nil {
 		return notAppended, 0, err
 	}
@@ -207,7 +213,7 @@ func (l *Log) place(ctx context.Context, p *prepared, o AppendOptions) (res Appe
 		p.first, p.last = at.LogEnd, at.LogEnd+p.count-1
 		p.valid.Place(p.first, epoch)
 	}
-	pending, err := l.judge(p, &o)
+	pending, err := l.judge(p, o)
 	if err != nil {
 		return notAppended, 0, err
 	}

@@ -127,11 +127,11 @@ func (w *world) appendRecords(recs []record.Record, d Durability) error {
 func (w *world) put(recs []record.Record, d Durability) error {
 	enc := w.log.encoder()
 	defer encoders.Put(enc)
-	p, err := w.log.encode(enc, recs)
-	if err != nil {
+	var p prepared
+	if err := w.log.encode(enc, recs, &p); err != nil {
 		return err
 	}
-	_, err = w.log.append(context.Background(), p, AppendOptions{Durability: d})
+	_, err := w.log.append(context.Background(), &p, &AppendOptions{Durability: d})
 	return err
 }
 

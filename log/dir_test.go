@@ -118,7 +118,7 @@ func TestAPartitionThatCannotBeFlushedWithholdsTheMarker(t *testing.T) {
 	require.NoError(t, err)
 	for n := range int32(3) {
 		l := openPartition(t, d, n)
-		_, err := l.append(context.Background(), prepare1(t, l, int64(n)+1), AppendOptions{Durability: Buffered})
+		_, err := l.append(context.Background(), prepare1(t, l, int64(n)+1), &AppendOptions{Durability: Buffered})
 		require.NoError(t, err)
 	}
 	faulty.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSync}, Name: "t-1/*", Err: syscall.EIO})
@@ -133,10 +133,10 @@ func TestAPartitionThatCannotBeFlushedWithholdsTheMarker(t *testing.T) {
 	require.False(t, openPartition(t, d, 0).Recovery().Clean)
 }
 
-func prepare1(t *testing.T, l *Log, offset int64) prepared {
+func prepare1(t *testing.T, l *Log, offset int64) *prepared {
 	t.Helper()
-	p, err := l.encode(l.encoder(), values2records([]string{fmt.Sprint(offset)}))
-	require.NoError(t, err)
+	p := new(prepared)
+	require.NoError(t, l.encode(l.encoder(), values2records([]string{fmt.Sprint(offset)}), p))
 	return p
 }
 

@@ -29,8 +29,8 @@ type prepared struct {
 }
 
 // encode builds one batch from records, straight into the encoder's buffer.
-func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
-	p := prepared{now: l.now(), count: int64(len(recs)), appendTime: -1}
+func (l *Log) encode(e *encoder, recs []record.Record, p *prepared) error {
+	*p = prepared{now: l.now(), count: int64(len(recs)), appendTime: -1}
 	now := p.now.UnixMilli()
 	most, rules := l.maxUnpacked(), l.recordRules(now)
 	for i := 0; i < len(recs); i++ {
@@ -46,25 +46,25 @@ func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
 		}
 		if r.Key == nil && rules.keys || timestamp < rules.oldest || timestamp > rules.newest {
 			if err := rules.check(r, timestamp, i); err != nil {
-				return p, err
+				return err
 			}
 		}
 		if err := e.builder.AddRef(r, timestamp); err != nil {
-			return p, refusedRecord(err)
+			return refusedRecord(err)
 		}
 		if len(r.Headers) > record.DefaultMaxHeaders {
-			return p, fmt.Errorf("%w: record %d has %d headers, readers take %d", ErrTooLarge, i, len(r.Headers), record.DefaultMaxHeaders)
+			return fmt.Errorf("%w: record %d has %d headers, readers take %d", ErrTooLarge, i, len(r.Headers), record.DefaultMaxHeaders)
 		}
 		if e.builder.Len() > most {
-			return p, l.tooLarge(e.builder.Len(), i+1 < len(recs))
+			return l.tooLarge(e.builder.Len(), i+1 < len(recs))
 		}
 	}
 	batch, err := e.builder.Finish()
 	if err != nil {
-		return p, refusedRecord(err)
+		return refusedRecord(err)
 	}
 	if batch.Size() > l.cfg.MaxMessageBytes {
-		return p, fmt.Errorf("%w: a batch of %d bytes, max.message.bytes is %d", ErrTooLarge, batch.Size(), l.cfg.MaxMessageBytes)
+		return fmt.Errorf("%w: a batch of %d bytes, max.message.bytes is %d", ErrTooLarge, batch.Size(), l.cfg.MaxMessageBytes)
 	}
 	if l.cfg.TimestampType == record.LogAppendTime {
 		batch.SetAppendTime(now)
@@ -72,7 +72,7 @@ func (l *Log) encode(e *encoder, recs []record.Record) (prepared, error) {
 	}
 	p.raw, p.maxTime = batch.Bytes(), batch.MaxTimestamp()
 	p.valid = record.Validated{Batch: batch, Count: len(recs), MaxTimestamp: p.maxTime, AppendTime: p.appendTime}
-	return p, nil
+	return nil
 }
 
 // kept is how many of the first records keep the rules.
@@ -161,27 +161,27 @@ func boundMillis(d time.Duration) int64 {
 }
 
 // check judges encoded batches by their role. What holds no whole batch has count 0.
-func (l *Log) check(e *encoder, raw []byte, o AppendOptions) (prepared, error) {
+func (l *Log) check(dec *record.Decoder, raw []byte, o *AppendOptions, p *prepared) error {
 	if o.As == Follower {
-		return l.checkFollower(e.dec, raw, o.LeaderEpoch)
+		return l.checkFollower(dec, raw, o.LeaderEpoch, p)
 	}
-	return l.checkLeader(e, raw)
+	return l.checkLeader(dec, raw, p)
 }
 
 // checkLeader validates one encoded batch as a leader does for a client.
-func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
-	p := prepared{role: Leader, now: l.now(), appendTime: -1}
+func (l *Log) checkLeader(dec *record.Decoder, raw []byte, p *prepared) error {
+	*p = prepared{role: Leader, now: l.now(), appendTime: -1}
 	if l.cfg.MaxMessageBytes == NoMessages {
-		return p, fmt.Errorf("%w: max.message.bytes is 0", ErrTooLarge)
+		return fmt.Errorf("%w: max.message.bytes is 0", ErrTooLarge)
 	}
 	set, err := record.Check(raw, record.CheckOptions{Origin: record.Client, MaxBatchBytes: l.cfg.MaxMessageBytes})
 	if err != nil {
-		return p, refusedRecord(err)
+		return refusedRecord(err)
 	}
 	if set.ValidBytes == 0 {
-		return p, nil
+		return nil
 	}
-	valid, err := e.dec.Validate(raw[:set.ValidBytes], record.ValidateOptions{
+	valid, err := dec.Validate(raw[:set.ValidBytes], record.ValidateOptions{
 		Origin:            record.Client,
 		Compacted:         l.cfg.Cleanup.Has(Compact),
 		TimestampType:     l.cfg.TimestampType,
@@ -194,33 +194,33 @@ func (l *Log) checkLeader(e *encoder, raw []byte) (prepared, error) {
 		MaxBatchBytes:     l.cfg.MaxMessageBytes,
 	})
 	if err != nil {
-		return p, refusedRecord(err)
+		return refusedRecord(err)
 	}
 	if set.Codec == record.None && valid.Batch.Codec() != record.None && set.ValidBytes > record.DefaultMaxDecompressedBytes+record.HeaderSize {
-		return p, fmt.Errorf("%w: a batch of %d bytes before compression, readers unpack %d", ErrTooLarge, set.ValidBytes, record.DefaultMaxDecompressedBytes)
+		return fmt.Errorf("%w: a batch of %d bytes before compression, readers unpack %d", ErrTooLarge, set.ValidBytes, record.DefaultMaxDecompressedBytes)
 	}
 	p.valid, p.raw, p.count = valid, valid.Batch.Bytes(), int64(valid.Count)
 	p.maxTime, p.appendTime = valid.MaxTimestamp, valid.AppendTime
 	p.producers, p.origin = set.Producers, record.Client
-	return p, nil
+	return nil
 }
 
 // checkFollower checks batches that keep their offsets. A set that is left with nothing has count 0.
-func (l *Log) checkFollower(dec *record.Decoder, raw []byte, newest *int32) (prepared, error) {
-	p := prepared{role: Follower, now: l.now(), appendTime: -1}
+func (l *Log) checkFollower(dec *record.Decoder, raw []byte, newest *int32, p *prepared) error {
+	*p = prepared{role: Follower, now: l.now(), appendTime: -1}
 	o := record.CheckOptions{Origin: record.Replication, LeaderEpoch: math.MaxInt32}
 	if newest != nil {
 		o.LeaderEpoch = *newest
 	}
 	set, err := record.Check(raw, o)
 	if err != nil {
-		return p, refusedRecord(err)
+		return refusedRecord(err)
 	}
 	if set.Batches == 0 {
-		return p, nil
+		return nil
 	}
 	if !set.Monotonic {
-		return p, fmt.Errorf("%w: the batches of one append must ascend", ErrOffsetsOutOfOrder)
+		return fmt.Errorf("%w: the batches of one append must ascend", ErrOffsetsOutOfOrder)
 	}
 	p.raw, p.count, p.maxTime = raw[:set.ValidBytes], int64(set.Batches), set.MaxTimestamp
 	for rest := p.raw; len(rest) > 0; {
@@ -229,7 +229,7 @@ func (l *Log) checkFollower(dec *record.Decoder, raw []byte, newest *int32) (pre
 			err = dec.Fits(b)
 		}
 		if err != nil {
-			return p, refusedRecord(err)
+			return refusedRecord(err)
 		}
 		rest = next
 	}
@@ -239,9 +239,9 @@ func (l *Log) checkFollower(dec *record.Decoder, raw []byte, newest *int32) (pre
 		p.legacy, p.first = true, set.LastOffsetOfFirst
 	}
 	if p.first < 0 || p.last < p.first {
-		return p, fmt.Errorf("%w: offsets %d to %d", ErrInvalidRecord, p.first, p.last)
+		return fmt.Errorf("%w: offsets %d to %d", ErrInvalidRecord, p.first, p.last)
 	}
-	return p, nil
+	return nil
 }
 
 // refusedRecord gives the record package's refusals this package's names; the cause stays reachable.

@@ -78,18 +78,17 @@ func (p *Producer) Append(ctx context.Context, recs ...record.Record) (base int6
 	}
 	e := p.l.encoder()
 	defer func() {
-		e.builder.Reset()
 		e.builder.SetProducer(nil)
 		encoders.Put(e)
 	}()
 	as := record.Producer{ID: p.id, Epoch: p.epoch, BaseSequence: p.next(), Transactional: p.begun}
 	e.builder.SetProducer(&as)
-	batch, err := p.l.encode(e, recs)
-	if err != nil {
+	var batch prepared
+	if err := p.l.encode(e, recs, &batch); err != nil {
 		return -1, err
 	}
 	batch.producers, batch.origin = true, record.Client
-	res, err := p.l.append(ctx, batch, AppendOptions{})
+	res, err := p.l.append(ctx, &batch, &AppendOptions{})
 	p.note(err, goesOn, recs)
 	return res.Base, err
 }
@@ -310,7 +309,7 @@ func (l *Log) AbortTransaction(ctx context.Context, t OpenTransaction) (Appended
 	}
 	m := l.marker(record.Producer{ID: t.ProducerID, Epoch: known.Epoch}, false, max(0, known.CoordinatorEpoch))
 	m.ends = &t
-	return l.append(ctx, m, AppendOptions{})
+	return l.append(ctx, &m, &AppendOptions{})
 }
 
 // AbortedTxns lists the aborted transactions that the indexes have: all whose data is still there, and maybe others.

@@ -21,7 +21,7 @@ func (l *Log) EndTxn(ctx context.Context, p record.Producer, commit bool, coordi
 	}
 	m := l.marker(p, commit, coordinatorEpoch)
 	m.txnVersion = transactionVersion
-	return l.append(ctx, m, AppendOptions{})
+	return l.append(ctx, &m, &AppendOptions{})
 }
 
 // marker prepares the end of a transaction.

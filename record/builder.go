@@ -266,21 +266,34 @@ func (b *Builder) AddRefs(recs []Record, now int64, most int) (n int) {
 	if b.h.count == 0 || b.done || b.misused != nil || b.refused != nil || b.last >= 0 || b.next > math.MaxInt64-quickMost {
 		return 0
 	}
-	buf, offset, latest, baseTime := b.buf, b.next-b.h.base, b.h.maxTime, b.h.baseTime
+	buf, offset := b.buf, b.next-b.h.base
+	times := batchTimes{now: now, base: b.h.baseTime, latest: b.h.maxTime}
 	most = min(most, keepBuffer)
-	for ; n < len(recs) && offset <= quickMost; n++ {
+	for tries := 8; n < len(recs) && offset <= quickMost; {
 		r := &recs[n]
 		timestamp := r.Timestamp
 		if timestamp == 0 {
 			timestamp = now
 		}
-		grown, ok := r.appendQuick(buf, timestamp-baseTime, offset)
+		delta := timestamp - times.base
+		grown, ok := r.appendQuick(buf, delta, offset)
 		if !ok || timestamp < 0 || len(grown) > most {
 			break
 		}
-		buf = grown
-		offset++
-		latest = max(latest, timestamp)
+		times.latest = max(times.latest, timestamp)
+		buf, offset, n = grown, offset+1, n+1
+		if tries <= 0 {
+			continue
+		}
+		tries--
+		if like, ok := frameOf(r, delta, offset); ok {
+			var more int
+			buf, more = like.appendTo(buf, recs[n:], &times, offset, most)
+			offset, n = offset+int64(more), n+more
+			if more >= 8 {
+				tries = 8
+			}
+		}
 	}
 	if n == 0 {
 		return 0
@@ -289,7 +302,7 @@ func (b *Builder) AddRefs(recs []Record, now int64, most int) (n int) {
 	b.h.count += int32(n)
 	b.h.lastDelta = int32(offset - 1)
 	if b.h.attributes&attrLogAppendTime == 0 {
-		b.h.maxTime = latest
+		b.h.maxTime = times.latest
 	}
 	return n
 }

@@ -60,7 +60,7 @@ func Check(raw []byte, o CheckOptions) (Set, error) {
 	if o.MaxBatchBytes <= 0 {
 		o.MaxBatchBytes = defaultMaxBatchBytes
 	}
-	for rest := raw; ; {
+	for rest := raw; len(rest) > 0; {
 		batch, after, err := Next(rest)
 		if errors.Is(err, ErrIncomplete) {
 			break

@@ -170,20 +170,11 @@ func longDelta(w uint64) (z uint64, n int) {
 func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 	least, most, keys = 1<<62, -1<<62, true
 	at, size, body, length := 0, 0, 0, uint16(1) // an odd length is none
-	like := shape{same: 1}
 	for ; left > 0; left-- {
 		if at+quickBody+2 > len(p) {
 			return 0, 0, false, false
 		}
 		w := binary.LittleEndian.Uint64(p[at:]) // the length to the key's, if the time delta takes one byte
-		if w&like.mask == like.same && at+size <= len(p) && p[at+size-1] == 0 &&
-			binary.LittleEndian.Uint16(p[at+like.value:])&like.valueMask == like.valueSame {
-			t := w >> like.time & 0x7f
-			delta := int64(t>>1) ^ -int64(t&1)
-			least, most = min(least, delta), max(most, delta)
-			at += size
-			continue
-		}
 		whole, again := w, uint16(w) == length
 		if !again { // most often it is the one before, and the next record is found without waiting for it
 			n, i := int(w&0x7f), 1
@@ -250,11 +241,15 @@ func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 		if i+1 != end || p[i] != 0 {
 			return 0, 0, false, false
 		}
-		if again && t < 0x80 {
-			like = shapeOf(p[at:end], whole, body, value-at)
-		}
 		delta := int64(t>>1) ^ -int64(t&1)
 		least, most = min(least, delta), max(most, delta)
+		if again && t < 0x80 {
+			like := shapeOf(p[at:end], whole, body, value-at)
+			n, first, last := like.run(p[end:], left-1)
+			least, most = min(least, first), max(most, last)
+			left -= n
+			end += n * size
+		}
 		at = end
 	}
 	return least, most, keys, at == len(p)
@@ -263,6 +258,7 @@ func skim(p []byte, left int) (least, most int64, keys, ok bool) {
 // shape is what records have in common that differ in nothing but their bytes, their times and offsets, all of which take
 // as much room: one that has the shape of a sound record is sound.
 type shape struct {
+	size                 int
 	mask, same           uint64 // of the first eight bytes
 	time                 int    // bit where the time delta begins
 	value                int    // where the value's length begins
@@ -272,7 +268,7 @@ type shape struct {
 // shapeOf is the shape of a sound record b with a time delta of one byte. first are its first eight bytes, body begins
 // behind its length.
 func shapeOf(b []byte, first uint64, body, value int) shape {
-	s := shape{time: 8 * (body + 1), value: value, valueMask: 0xff}
+	s := shape{size: len(b), time: 8 * (body + 1), value: value, valueMask: 0xff}
 	key := body + 3 // where its length begins
 	if b[key-1] >= 0x80 {
 		key++
@@ -291,6 +287,39 @@ func shapeOf(b []byte, first uint64, body, value int) shape {
 	s.same = first & s.mask
 	s.valueSame = binary.LittleEndian.Uint16(b[value:]) & s.valueMask
 	return s
+}
+
+// run passes over the records at the start of p that have the shape, most of them at most, and says what they say of time.
+func (s *shape) run(p []byte, most int) (n int, first, last int64) {
+	first, last = 1<<62, -1<<62
+	for n < most && s.size <= len(p) {
+		t := binary.LittleEndian.Uint64(p) >> (s.time & 63) & 0x7f
+		k := s.alike(p, t, most-n)
+		if k == 0 {
+			break
+		}
+		delta := int64(t>>1) ^ -int64(t&1)
+		first, last = min(first, delta), max(last, delta)
+		n += k
+		p = p[k*s.size:]
+	}
+	return n, first, last
+}
+
+// alike counts those that have the same time delta, too. It is apart so that the loop stays within the registers.
+func (s *shape) alike(p []byte, time uint64, most int) (n int) {
+	size, value, valueMask, valueSame := s.size, s.value, s.valueMask, s.valueSame
+	mask := s.mask | 0x7f<<(s.time&63)
+	same := s.same | time<<(s.time&63)
+	for at := 0; n < most && at+size <= len(p); at += size {
+		w := binary.LittleEndian.Uint64(p[at : at+8 : at+8])
+		v := binary.LittleEndian.Uint16(p[at+value : at+value+2 : at+value+2])
+		if w&mask != same || v&valueMask != valueSame || p[at+size-1] != 0 {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // quickMost is the most that a number of one or two bytes may be, in zig-zag form.

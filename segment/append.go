@@ -28,32 +28,41 @@ func (s *Segment) AppendAt(raw []byte, now time.Time) (position int64, err error
 		return 0, err
 	}
 	m := s.pub.load()
-	if err := s.admit(raw, m); err != nil {
+	only, err := s.admit(raw, &m)
+	if err != nil {
 		return 0, err
 	}
 	if len(raw) == 0 {
 		return m.size, nil
 	}
+	if err := s.write(ix, raw, only, &m, now); err != nil {
+		return 0, err
+	}
+	return m.size, nil
+}
+
+// write is an append of what was admitted, behind m.
+func (s *Segment) write(ix *indexes, raw []byte, only record.Batch, m *marks, now time.Time) error {
 	h, err := s.acquire()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer h.release()
 	if n, err := h.WriteAt(raw, m.size); err != nil || n < len(raw) {
 		if err == nil {
 			err = fmt.Errorf("%s: wrote %d of %d bytes", s.name(logSuffix), n, len(raw))
 		}
-		return 0, s.cutBack(h, m, err)
+		return s.cutBack(h, *m, err)
 	}
-	grown, since, err := s.enter(ix, raw, m)
-	if err != nil {
+	grown, since := *m, s.since
+	if err := s.enter(ix, raw, only, &grown, &since); err != nil {
 		err = errors.Join(err, ix.offset.Truncate(m.next), ix.time.Truncate(m.next))
-		return 0, s.cutBack(h, m, err)
+		return s.cutBack(h, *m, err)
 	}
 	s.since = since
 	s.pub.store(grown)
 	s.modTime.Store(now.UnixMilli())
-	return m.size, nil
+	return nil
 }
 
 // activate makes the segment ready for appends: indexes open for writing, marks known; mu is held.
@@ -129,60 +138,72 @@ func lastTime(x *indexes, base int64) (ts, offset int64) {
 	return e.Timestamp, e.Offset
 }
 
-// admit checks that raw is whole batches that continue the segment and fit into it.
-func (s *Segment) admit(raw []byte, m marks) error {
+// admit checks that raw is whole batches that continue the segment and fit into it. A batch that is all of raw comes back.
+func (s *Segment) admit(raw []byte, m *marks) (only record.Batch, err error) {
 	next := m.next
 	for rest := raw; len(rest) > 0; {
 		b, after, err := record.Next(rest)
 		if err != nil {
-			return fmt.Errorf("%s: bytes to append: %w", s.name(logSuffix), err)
+			return only, fmt.Errorf("%s: bytes to append: %w", s.name(logSuffix), err)
 		}
-		last := b.LastOffset()
-		if first := b.BaseOffset(); first < next || last < first {
-			return &OrderError{File: s.name(logSuffix), Offset: first, Want: next}
+		first, last := b.BaseOffset(), b.LastOffset()
+		switch {
+		case first < next || last < first:
+			return only, &OrderError{File: s.name(logSuffix), Offset: first, Want: next}
+		case last-s.base > maxRelative:
+			return only, &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: last}
 		}
-		if last-s.base > maxRelative {
-			return &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: last}
+		if b.Size() == len(raw) {
+			only = b
 		}
 		next, rest = last+1, after
 	}
 	if m.size+int64(len(raw)) > maxBytes {
-		return &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: s.base, Bytes: m.size + int64(len(raw))}
+		return only, &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: s.base, Bytes: m.size + int64(len(raw))}
+	}
+	return only, nil
+}
+
+// enter offers the batches of raw, which begin at m.size, to the indexes and moves the marks behind them. An index that is
+// full takes no entry: look-ups walk further, and the next append rolls.
+func (s *Segment) enter(ix *indexes, raw []byte, only record.Batch, m *marks, since *int64) error {
+	if only.Size() > 0 {
+		return s.enterBatch(ix, only, m, since)
+	}
+	for rest := raw; len(rest) > 0; {
+		b, after, err := record.Next(rest)
+		if err == nil {
+			err = s.enterBatch(ix, b, m, since)
+		}
+		if err != nil {
+			return err
+		}
+		rest = after
 	}
 	return nil
 }
 
-// enter offers the batches of raw, which begin at m.size, to the indexes and returns the marks behind them. An index that
-// is full takes no entry: look-ups walk further, and the next append rolls.
-func (s *Segment) enter(ix *indexes, raw []byte, m marks) (grown marks, since int64, err error) {
-	since = s.since
-	for rest := raw; len(rest) > 0; {
-		b, after, err := record.Next(rest)
-		if err != nil {
-			return m, since, err
-		}
-		ts, last, size := b.MaxTimestamp(), b.LastOffset(), int64(b.Size())
-		if m.size == 0 {
-			m.firstTs = ts
-		}
-		if ts > m.maxTs {
-			m.maxTs, m.maxTsOffset = ts, last
-		}
-		if since > s.o.IndexIntervalBytes {
-			if err := s.index(ix, m, last); err != nil {
-				return m, since, err
-			}
-			since = 0
-		}
-		m.size += size
-		since += size
-		m.next = last + 1
-		rest = after
+func (s *Segment) enterBatch(ix *indexes, b record.Batch, m *marks, since *int64) error {
+	ts, last, size := b.MaxTimestamp(), b.LastOffset(), int64(b.Size())
+	if m.size == 0 {
+		m.firstTs = ts
 	}
-	return m, since, nil
+	if ts > m.maxTs {
+		m.maxTs, m.maxTsOffset = ts, last
+	}
+	if *since > s.o.IndexIntervalBytes {
+		if err := s.index(ix, m, last); err != nil {
+			return err
+		}
+		*since = 0
+	}
+	m.size += size
+	*since += size
+	m.next = last + 1
+	return nil
 }
 
-func (s *Segment) index(ix *indexes, m marks, last int64) error {
+func (s *Segment) index(ix *indexes, m *marks, last int64) error {
 	err := ix.offset.Append(index.Entry{Offset: last, Position: m.size})
 	if err != nil && !errors.Is(err, index.ErrFull) {
 		return err
