@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -195,4 +196,4 @@ func repeat(f func() error) func(n int) (time.Duration, error) {
 	})
 }
 
-func rows() []row { return append(append(appendRows(), readRows()...), codecRows()...) }
+func rows() []row { return slices.Concat(appendRows(), producerRows(), readRows(), codecRows()) }

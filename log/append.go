@@ -201,7 +201,7 @@ func (l *Log) placeLocked(ctx context.Context, p *prepared, o *AppendOptions) (r
 	if err := l.ended(); err != nil {
 		return notAppended, 0, err
 	}
-	at := l.load()
+	at := l.ends()
 	if p.role == Follower && p.first < at.LogEnd {
 		return notAppended, 0, fmt.Errorf("%w: batches start at %d, the log ends at %d", ErrUnexpectedOffset, p.first, at.LogEnd)
 	}
@@ -260,6 +260,12 @@ func (l *Log) placeLocked(ctx context.Context, p *prepared, o *AppendOptions) (r
 	l.stats.bytes.Add(int64(len(p.raw)))
 	cuts = l.published(p.last + 1)
 	return Appended{Base: p.first, Last: p.last, AppendTime: p.appendTime, LogStart: at.LogStart}, cuts, nil
+}
+
+// ends is LogStart and LogEnd, no more, without marks.mu: whoever changes them holds write, as the caller does.
+func (l *Log) ends() (o Offsets) {
+	o.LogStart, o.LogEnd = l.o.LogStart, l.o.LogEnd
+	return o
 }
 
 // published moves the log end. Not update with a closure: this is the path that must not allocate.

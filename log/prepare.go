@@ -28,9 +28,9 @@ type prepared struct {
 	synced      bool             // what is in the log was made durable, so that the active segment may be rolled
 }
 
-// encode builds one batch from records, straight into the encoder's buffer.
+// encode builds one batch from records, straight into the encoder's buffer, and fills p, which is zero.
 func (l *Log) encode(e *encoder, recs []record.Record, p *prepared) error {
-	*p = prepared{now: l.now(), count: int64(len(recs)), appendTime: -1}
+	p.now, p.count, p.appendTime = l.now(), int64(len(recs)), -1
 	now := p.now.UnixMilli()
 	most, rules := l.maxUnpacked(), l.recordRules(now)
 	for i := 0; i < len(recs); i++ {
@@ -160,7 +160,7 @@ func boundMillis(d time.Duration) int64 {
 	return d.Milliseconds()
 }
 
-// check judges encoded batches by their role. What holds no whole batch has count 0.
+// check judges encoded batches by their role, and fills p, which is zero. What holds no whole batch has count 0.
 func (l *Log) check(dec *record.Decoder, raw []byte, o *AppendOptions, p *prepared) error {
 	if o.As == Follower {
 		return l.checkFollower(dec, raw, o.LeaderEpoch, p)
@@ -170,7 +170,7 @@ func (l *Log) check(dec *record.Decoder, raw []byte, o *AppendOptions, p *prepar
 
 // checkLeader validates one encoded batch as a leader does for a client.
 func (l *Log) checkLeader(dec *record.Decoder, raw []byte, p *prepared) error {
-	*p = prepared{role: Leader, now: l.now(), appendTime: -1}
+	p.role, p.now, p.appendTime = Leader, l.now(), -1
 	if l.cfg.MaxMessageBytes == NoMessages {
 		return fmt.Errorf("%w: max.message.bytes is 0", ErrTooLarge)
 	}
@@ -207,7 +207,7 @@ func (l *Log) checkLeader(dec *record.Decoder, raw []byte, p *prepared) error {
 
 // checkFollower checks batches that keep their offsets. A set that is left with nothing has count 0.
 func (l *Log) checkFollower(dec *record.Decoder, raw []byte, newest *int32, p *prepared) error {
-	*p = prepared{role: Follower, now: l.now(), appendTime: -1}
+	p.role, p.now, p.appendTime = Follower, l.now(), -1
 	o := record.CheckOptions{Origin: record.Replication, LeaderEpoch: math.MaxInt32}
 	if newest != nil {
 		o.LeaderEpoch = *newest

@@ -43,11 +43,13 @@ func (s *Segment) AppendAt(raw []byte, now time.Time) (position int64, err error
 
 // write is an append of what was admitted, behind m.
 func (s *Segment) write(ix *indexes, raw []byte, only record.Batch, m *marks, now time.Time) error {
-	h, err := s.acquire()
-	if err != nil {
-		return err
+	h := s.file.Load() // nobody closes it while mu is held
+	if h == nil {
+		if err := s.openFile(); err != nil {
+			return err
+		}
+		h = s.file.Load()
 	}
-	defer h.release()
 	if n, err := h.WriteAt(raw, m.size); err != nil || n < len(raw) {
 		if err == nil {
 			err = fmt.Errorf("%s: wrote %d of %d bytes", s.name(logSuffix), n, len(raw))
