@@ -171,8 +171,9 @@ func slowDisk(t *testing.T) (b *bed, soon func() context.Context, goOn func()) {
 			return c
 		}, func() {
 			fault.Clear()
-			close(block)
-			block = make(chan struct{})
+			waiting := block
+			block = make(chan struct{}) // before anyone is woken
+			close(waiting)
 		}
 }
 
