@@ -35,7 +35,8 @@ type State struct {
 type Bounds struct {
 	// FirstDirty is where the dirty part begins: offsets below it were in an earlier run's map.
 	FirstDirty int64
-	// Uncleanable is the base of a segment: it and those behind it are not touched.
+	// Uncleanable is the base of a segment: it and those behind it are not touched. Run takes another offset for the base
+	// of the segment it lies in; the last segment is never touched.
 	Uncleanable int64
 	// Removal is State.Removal.
 	Removal *int64

@@ -117,7 +117,11 @@ func Run(ctx context.Context, in Input) (Result, error) {
 	in.Options.Suffix, in.Options.Preallocate, in.Options.ReadOnly = "", false, false
 	r := &run{in: &in, out: Result{FirstDirty: in.Bounds.FirstDirty}, fate: newFates(in.Segments), d: record.NewDecoder(in.Config.Limits)}
 	r.t = newThrottle(ctx, &in)
-	if len(in.Segments) == 0 || in.Bounds.FirstDirty >= in.Bounds.Uncleanable {
+	if len(in.Segments) == 0 {
+		return r.out, ctx.Err()
+	}
+	in.Bounds.Uncleanable = r.base(max(r.floor(in.Bounds.Uncleanable), 0))
+	if in.Bounds.FirstDirty >= in.Bounds.Uncleanable {
 		return r.out, ctx.Err()
 	}
 	stop, err := r.mapKeys()

@@ -394,8 +394,14 @@ func TestNothingAboveTheBoundIsTouched(t *testing.T) {
 	w.add(plain(0, "a=1"), plain(1, "b=1"))
 	w.add(plain(2, "a=2"), plain(3, "b=2"))
 	w.add(plain(4, "a=3"))
-	w.mustClean(func(in *Input) { in.Bounds.Uncleanable = 2 })
-	require.Equal(t, []string{"0:a=1", "1:b=1", "2:a=2", "3:b=2", "4:a=3"}, w.kvs())
+	for _, bound := range []int64{2, 3} {
+		w.dirty = 0
+		w.mustClean(func(in *Input) { in.Bounds.Uncleanable = bound })
+		require.Equal(t, []string{"0:a=1", "1:b=1", "2:a=2", "3:b=2", "4:a=3"}, w.kvs())
+	}
+	w.dirty = 0
+	w.mustClean(func(in *Input) { in.Bounds.Uncleanable = math.MaxInt64 })
+	require.Equal(t, []string{"2:a=2", "3:b=2", "4:a=3"}, w.kvs(), "the active segment stays, and is not in the map")
 }
 
 // Scenario: C027
