@@ -405,9 +405,10 @@ func (l *Log) resetProducers(offset int64) error {
 // recovery may be refused.
 func (l *Log) beginProducers(ctx context.Context, segs segments, from int, at stored) error {
 	l.producers.drop(-1, -1)
-	r := l.reload(max(at.logStart, segs[0].Base()), segs[from].Base())
+	// The stored start, which segments that are gone do not raise: the snapshot at the first segment's base counts, as by Kafka.
+	r := l.reload(at.logStart, segs[from].Base())
 	r.ReadOnly = true
-	if base := segs[max(0, segs.floor(r.LogStart))].Base(); r.End <= base {
+	if base := segs[max(0, segs.floor(r.LogStart))].Base(); r.LogStart > base && r.End <= base {
 		// What is read anyway counts, deleted or not: a producer whose records were deleted may still repeat them.
 		r.LogStart = base
 	}

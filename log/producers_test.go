@@ -262,6 +262,24 @@ func TestAKillForgetsNoProducerOfDeletedRecordsThatAreStillInTheSegmentOfTheStar
 	require.NoError(t, checkProducers(b.Log))
 }
 
+func TestAKillForgetsNoProducerOfSegmentsThatAreGone(t *testing.T) {
+	b := newBed(t, Config{})
+	sent := b.mustSend(as(1, 2, 0), 3)
+	require.NoError(t, b.Roll(ctx))
+	b.add("plain")
+	require.NoError(t, b.Sync(ctx))
+	require.NoError(t, b.DeleteRecords(ctx, 3))
+	b.retain()
+	require.Len(t, b.SegmentInfos(), 1)
+	require.NoError(t, b.dir.Close())
+	require.NoError(t, b.fs.Remove(".kafka_cleanshutdown"))
+	b.open()
+	require.False(t, b.Recovery().Clean)
+	again := b.mustSend(as(1, 2, 0), 3)
+	require.True(t, again.Duplicate, "the snapshot at the first segment's base knows it")
+	require.Equal(t, sent.Base, again.Base)
+}
+
 // Scenario: U101
 func TestAProducerIsForgottenWhenItsRecordsAreOld(t *testing.T) {
 	b := newBed(t, Config{ProducerExpiry: 20 * time.Minute})
