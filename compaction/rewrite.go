@@ -2,11 +2,13 @@ package compaction
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
+	"github.com/partlog/partlog/vfs"
 )
 
 // rewriter takes the segments of a run, group by group, through the filter into new files.
@@ -88,7 +90,7 @@ func (w *rewriter) keep(g Group) error {
 	for _, s := range g.Old {
 		err = errors.Join(err, s.Delete())
 	}
-	return errors.Join(err, in.Options.FS.SyncDir(dirName(in.Dir)))
+	return errors.Join(err, syncDir(in.Options.FS, in.Dir))
 }
 
 // segment takes the batches of one segment through the filter.
@@ -198,6 +200,14 @@ func equalTxns(a, b []segment.AbortedTxn) bool {
 		}
 	}
 	return true
+}
+
+// syncDir makes the folder's entries durable, where the file system has a call for it.
+func syncDir(fsys vfs.FS, dir string) error {
+	if err := fsys.SyncDir(dirName(dir)); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("sync directory %s: %w", dirName(dir), err)
+	}
+	return nil
 }
 
 func dirName(dir string) string {

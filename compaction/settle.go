@@ -74,7 +74,7 @@ func (s *settler) path(name string) string {
 	return s.dir + "/" + name
 }
 
-func (s *settler) sync() error { return s.o.FS.SyncDir(dirName(s.dir)) }
+func (s *settler) sync() error { return syncDir(s.o.FS, s.dir) }
 
 // back undoes an incomplete set: the .swap files go for good before the .cleaned ones that prove them incomplete.
 func (s *settler) back(swaps, fresh []string) error {

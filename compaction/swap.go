@@ -72,7 +72,7 @@ type swap struct {
 func (s *swap) name(base int64, kind, suffix string) string {
 	return fileName(s.dir, base, kind, suffix)
 }
-func (s *swap) sync() error { return s.fs.SyncDir(dirName(s.dir)) }
+func (s *swap) sync() error { return syncDir(s.fs, s.dir) }
 
 // unused is a suffix for old files that no file has: one of the same base may still wait for its deletion, and its readers
 // find it by name.
