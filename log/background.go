@@ -237,9 +237,8 @@ func (b *background) end() {
 	b.all.Wait()
 }
 
-// each does work on logs, on as many goroutines as parallel says, and notes how it went on each. A log on which the same
-// task is still at work is passed over, one that does not want it is as good as done. It returns when all is done, when ctx ends, or when nothing but logs that do not
-// answer is left: these go on by themselves.
+// each is over for the open logs that want the work, in no order, on at least two goroutines; one that does not want it is
+// as good as done.
 func (r *round) each(ctx context.Context, parallel int, wants func(*Log) bool, work func(ctx context.Context, l *Log) error) {
 	var logs []*Log
 	for l := range r.b.dir.open() {
@@ -249,10 +248,17 @@ func (r *round) each(ctx context.Context, parallel int, wants func(*Log) bool, w
 			l.failures.clear(r.name)
 		}
 	}
+	r.over(ctx, max(parallel, 2), logs, work)
+}
+
+// over does work on logs in their order, on as many goroutines as parallel says, and notes how it went on each. A log on
+// which the same task is still at work is passed over. It returns when all is done, when ctx ends, or when nothing but logs
+// that do not answer is left: these go on by themselves.
+func (r *round) over(ctx context.Context, parallel int, logs []*Log, work func(ctx context.Context, l *Log) error) {
 	if len(logs) == 0 {
 		return
 	}
-	workers := min(max(parallel, 2), len(logs))
+	workers := min(parallel, len(logs))
 	var taken, left atomic.Int64
 	left.Store(int64(workers))
 	done := make(chan struct{})

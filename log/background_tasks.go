@@ -14,6 +14,7 @@ func (b *background) fillTable() {
 	b.add(&task{name: "high watermarks", due: b.every(always(c.HighWatermarkInterval)), run: storeHighWatermarks})
 	b.add(&task{name: "checkpoint", due: b.every(always(c.CheckpointInterval)), run: storePoints})
 	b.add(&task{name: "retention", due: b.every(always(c.RetentionInterval)), run: retain})
+	b.add(&task{name: "compaction", due: b.every(always(c.CleanerBackoff)), run: cleanDue})
 	b.add(&task{name: "files", due: b.every(always(filesEvery)), run: removeDropped})
 	b.add(&task{name: "delete", due: b.dir.removalDue, run: removeDue})
 	b.add(&task{name: "producers", due: b.every(always(c.ProducerInterval)), run: expireProducers})

@@ -28,6 +28,8 @@ type cleaner struct {
 	cancel  context.CancelCauseFunc // ends the present run; nil if there is none
 	stopped bool                    // the log is closed, or about to be
 	stats   CleanerStats
+	inRow   int64     // failures since the last run that went well
+	tried   *segments // of the last run, as they were behind it
 	calm    calm
 }
 
@@ -173,7 +175,7 @@ func (l *Log) Compact(ctx context.Context, o CompactOptions) (compaction.Result,
 	if !o.Force && !l.cfg.Cleanup.Has(Compact) {
 		return compaction.Result{}, fmt.Errorf("%w: cleanup.policy of %s does not compact", ErrPolicy, l.name)
 	}
-	ctx, end, err := l.cleaner.begin(ctx)
+	ctx, end, err := l.beginCleaning(ctx)
 	if err != nil {
 		return compaction.Result{}, err
 	}
@@ -182,11 +184,20 @@ func (l *Log) Compact(ctx context.Context, o CompactOptions) (compaction.Result,
 		err = ErrClosed
 	}
 	end(l.now(), res, err)
+	if res.Groups > 0 && !o.DryRun {
+		l.tell(func(e *Events) {
+			if e.Cleaned != nil {
+				e.Cleaned(l.tp, res)
+			}
+		})
+	}
+	l.deliver()
 	return res, err
 }
 
-// begin takes the log for a run.
-func (c *cleaner) begin(ctx context.Context) (_ context.Context, end func(time.Time, compaction.Result, error), err error) {
+// beginCleaning takes the log for a run.
+func (l *Log) beginCleaning(ctx context.Context) (_ context.Context, end func(time.Time, compaction.Result, error), err error) {
+	c := &l.cleaner
 	if err := c.running.lock(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -203,6 +214,11 @@ func (c *cleaner) begin(ctx context.Context) (_ context.Context, end func(time.T
 		c.cancel(nil)
 		c.cancel = nil
 		c.stats.add(now, res, err)
+		if c.tried = l.list.Load(); err == nil {
+			c.inRow = 0
+		} else {
+			c.inRow++
+		}
 		c.mu.Unlock()
 		c.running.unlock()
 	}, nil

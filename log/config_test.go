@@ -450,16 +450,16 @@ func FuzzParseConfig(f *testing.F) {
 	})
 }
 
-// Settings that the cleaner of a later version is for do not pass as if they did something.
+// Settings that are for a later version do not pass as if they did something.
 func TestNotesNameSettingsWithoutEffectYet(t *testing.T) {
-	notes := ConfigNotes(pairs("retention.ms=5 log.retention.hours=2 retention.bytes=7 file.delete.delay.ms=1 delete.retention.ms=9 min.insync.replicas=2 segment.bytes=2000000"))
+	notes := ConfigNotes(pairs("retention.ms=5 log.retention.hours=2 retention.bytes=7 file.delete.delay.ms=1 delete.retention.ms=9 min.insync.replicas=2 unclean.leader.election.enable=true segment.bytes=2000000"))
 	keys := []string{}
 	for _, n := range notes {
 		keys = append(keys, n.Key)
 		require.False(t, n.Obsolete)
 		require.Contains(t, n.Text, "of a later version")
 	}
-	require.Equal(t, []string{"delete.retention.ms", "min.insync.replicas"}, keys)
+	require.Equal(t, []string{"min.insync.replicas", "unclean.leader.election.enable"}, keys)
 }
 
 // DropOldest takes whole segments: with few large ones nearly everything would go at once.

@@ -38,6 +38,17 @@ type DirConfig struct {
 	InitialDelay time.Duration
 	// RetentionInterval is log.retention.check.interval.ms. Default 5 min.
 	RetentionInterval time.Duration
+	// CleanerBackoff is log.cleaner.backoff.ms: how often to look for logs to compact. Default 15 s; Forever is Kafka's
+	// log.cleaner.enable=false.
+	CleanerBackoff time.Duration
+	// CleanerThreads is log.cleaner.threads: how many logs are compacted at a time. Default 1.
+	CleanerThreads int
+	// CleanerMapBytes is log.cleaner.dedupe.buffer.size: memory for keys, shared out among the threads. 0: each cleaning
+	// takes what Config.Compaction.MapBytes of its log allows.
+	CleanerMapBytes int64
+	// CleanerBytesPerSecond is log.cleaner.io.max.bytes.per.second, for reading and writing of all cleaning together. 0: each
+	// log's own Config.Compaction.BytesPerSecond.
+	CleanerBytesPerSecond int64
 	// FlushScheduler is log.flush.scheduler.interval.ms: how often to look for logs whose flush.ms (Config.FlushInterval)
 	// is over. By default as often as the shortest of these among the open logs, but no more than every 10 ms; Kafka's
 	// default never looks, and then flush.ms means nothing.
@@ -76,6 +87,8 @@ func (c DirConfig) withDefaults() DirConfig {
 	c.SyncParallelism = or(c.SyncParallelism, 16)
 	c.InitialDelay = or(c.InitialDelay, 30*time.Second)
 	c.RetentionInterval = or(c.RetentionInterval, 5*time.Minute)
+	c.CleanerBackoff = or(c.CleanerBackoff, 15*time.Second)
+	c.CleanerThreads = or(c.CleanerThreads, 1)
 	c.CheckpointInterval = or(c.CheckpointInterval, time.Minute)
 	c.HighWatermarkInterval = or(c.HighWatermarkInterval, 5*time.Second)
 	c.ProducerInterval = or(c.ProducerInterval, 10*time.Minute)
@@ -98,11 +111,14 @@ func (c DirConfig) validate() error {
 		field string
 		value time.Duration
 	}{
-		{"RetentionInterval", c.RetentionInterval}, {"FlushScheduler", c.FlushScheduler}, {"CheckpointInterval", c.CheckpointInterval},
+		{"RetentionInterval", c.RetentionInterval}, {"CleanerBackoff", c.CleanerBackoff}, {"FlushScheduler", c.FlushScheduler}, {"CheckpointInterval", c.CheckpointInterval},
 		{"HighWatermarkInterval", c.HighWatermarkInterval}, {"ProducerInterval", c.ProducerInterval}, {"SlowSync", c.SlowSync},
 	} {
 		check(interval.value >= 0 || interval.value == Forever, interval.field, interval.value, "negative")
 	}
+	check(c.CleanerThreads >= 0 && c.CleanerThreads <= 64, "CleanerThreads", c.CleanerThreads, "not between 1 and 64")
+	check(c.CleanerMapBytes >= 0, "CleanerMapBytes", c.CleanerMapBytes, "negative")
+	check(c.CleanerBytesPerSecond >= 0, "CleanerBytesPerSecond", c.CleanerBytesPerSecond, "negative")
 	check(c.MinFreeBytes >= 0, "MinFreeBytes", c.MinFreeBytes, "negative")
 	check(c.NodeID >= 0, "NodeID", c.NodeID, "negative")
 	check(c.NodeID == 0 || c.ClusterID != "", "NodeID", c.NodeID, "a node id needs a ClusterID beside it")

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/partlog/partlog/compaction"
 )
 
 // Events tell a host what happens in a Dir; any of them may be nil. They are called outside every lock, so they may call
@@ -20,6 +22,10 @@ type Events struct {
 	Rolled func(TopicPartition, SegmentInfo)
 	// Retained: retention took segments out of the log.
 	Retained func(TopicPartition, RetentionReport)
+	// Deleted: retention dropped segments.
+	Deleted func(TopicPartition, RetentionReport)
+	// Cleaned: a compaction replaced segments.
+	Cleaned func(TopicPartition, compaction.Result)
 	// SlowSync: a sync took longer than DirConfig.SlowSync.
 	SlowSync func(TopicPartition, time.Duration)
 	// Failed: a log has stopped (ErrFailed), or background work on it failed and will be tried again; then the error says

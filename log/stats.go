@@ -16,6 +16,7 @@ type Stats struct {
 	Syncs     int64 // group commit rounds
 	Freed     int64 // bytes of .log files that retention dropped
 	Deleting  int   // segments that left the log and whose files are still there (file.delete.delay.ms)
+	Cleaner   CleanerStats
 	LastError error // the sticky one, or nil
 	// Failing is work in the background that failed when it was last tried, by task. A log on its own has none.
 	Failing []Failure
@@ -26,7 +27,7 @@ func (l *Log) Stats() Stats {
 	o := l.load()
 	s := Stats{
 		Offsets: o, Unsynced: o.LogEnd - o.Durable, Followers: int(l.followers.Load()),
-		Pinned: int(l.pinned.Load()), Leaked: l.leaked.Load(), Failing: l.failures.list(),
+		Cleaner: l.cleaner.snapshot(), Pinned: int(l.pinned.Load()), Leaked: l.leaked.Load(), Failing: l.failures.list(),
 		Appends: l.stats.appends.Load(), Appended: l.stats.bytes.Load(), Freed: l.stats.freed.Load(), Deleting: l.discards.count(), Syncs: l.stats.syncs.Load(), LastError: l.ended(),
 	}
 	for _, seg := range l.segments() {

@@ -1,0 +1,95 @@
+package log
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/partlog/partlog/compaction"
+)
+
+// cleanDue is Kafka's log cleaner: of all logs that are due it takes the dirtiest first, on CleanerThreads goroutines. One
+// that cannot be cleaned does not hold up the others; it is tried again after a while, and the while grows.
+func cleanDue(ctx context.Context, r *round) error {
+	r.patience = 0 // a cleaning takes as long as it takes
+	type dirty struct {
+		log   *Log
+		ratio float64
+	}
+	var due []dirty
+	for l := range r.b.dir.open() {
+		if !l.mayBeDirty(r.now) {
+			continue
+		}
+		plan, err := l.lookDirty(r.now)
+		if err != nil {
+			r.b.dir.note(&l.failures, l.tp, r.name, r.now, err)
+			continue
+		}
+		if plan.Due {
+			due = append(due, dirty{l, plan.DirtyRatio})
+		}
+	}
+	slices.SortStableFunc(due, func(a, b dirty) int { return cmp.Compare(b.ratio, a.ratio) })
+	logs := make([]*Log, len(due))
+	for i := range due {
+		logs[i] = due[i].log
+	}
+	c := &r.b.dir.cfg
+	o := CompactOptions{MapBytes: c.CleanerMapBytes / int64(c.CleanerThreads), BytesPerSecond: c.CleanerBytesPerSecond / int64(c.CleanerThreads)}
+	r.over(ctx, c.CleanerThreads, logs, func(ctx context.Context, l *Log) error {
+		for { // a full map still is progress
+			if res, err := l.Compact(ctx, o); err != nil || !res.MapFull {
+				return err
+			}
+		}
+	})
+	return nil
+}
+
+// mayBeDirty says whether it is worth the while to measure a log.
+func (l *Log) mayBeDirty(now time.Time) bool {
+	if !l.cfg.Cleanup.Has(Compact) || l.ended() != nil {
+		return false
+	}
+	list := l.list.Load()
+	if len(*list) < 2 {
+		return false
+	}
+	c := &l.cleaner
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.calm.valid && c.calm.list == list && c.calm.lastStable == l.load().LastStable:
+		return false
+	case c.stats.LastError != nil && c.tried == list:
+		return now.Sub(c.stats.Last) >= c.retryAfter() || now.Before(c.stats.Last)
+	}
+	return true
+}
+
+// A log that could not be cleaned and has not changed is tried again after firstRetry, then after twice as long, and so on.
+const (
+	firstRetry = time.Minute
+	lastRetry  = time.Hour
+)
+
+func (c *cleaner) retryAfter() time.Duration {
+	wait := firstRetry
+	for n := int64(1); n < c.inRow && wait < lastRetry; n++ {
+		wait *= 2
+	}
+	return min(wait, lastRetry)
+}
+
+// lookDirty plans, and remembers a log in which there is nothing to do until something changes.
+func (l *Log) lookDirty(now time.Time) (compaction.Plan, error) {
+	seen := calm{list: l.list.Load(), lastStable: l.load().LastStable}
+	plan, err := l.PlanCompaction(now)
+	seen.valid = err == nil && !plan.Due && l.cfg.Compaction.MinLag == 0 && l.cfg.Compaction.MaxLag < 0
+	l.cleaner.mu.Lock()
+	l.cleaner.calm = seen
+	l.cleaner.mu.Unlock()
+	return plan, err
+}
