@@ -1,0 +1,26 @@
+// Package replica is Kafka's replication of one partition as a pure state machine: leader, followers, in-sync replicas,
+// high watermark, leader epochs. It has no goroutine, clock, socket, file or random source. Whoever owns the log, the
+// network and the time feeds events in and carries actions out:
+//
+//	                    Assign, Peer, Tick, Stop              from the controller and the clock
+//	                              |
+//	Produce, FetchRequest,   +----v------+   Reply             to producers, consumers, followers
+//	EpochRequest        ---->| Partition |---->
+//	FetchResponse       ---->|   Step    |----> SendFetch      to the leader
+//	                         +--^-----|--+----> ProposeISR     to the controller
+//	  Appended, Read, Truncated,|     | DoAppend, DoRead, DoTruncate, DoReset, DoEpoch, DoSync,
+//	  Assigned, Synced          |     v SetHighWatermark, PersistHighWatermark, SetLogStart, SetRemoval
+//	                            log.Log
+//
+// The offsets of a partition, and who moves them:
+//
+//	log start      high watermark        log end of the slowest in-sync replica, log end of the leader
+//	    |                |                              |                             |
+//	----+================+==============================+=============================+----> offsets
+//	    committed: on every in-sync replica             not yet committed
+//
+// A leader learns from each fetch what a follower has, and moves the high watermark to the smallest log end among the
+// in-sync replicas; the follower learns of it from the next answer. Every change of leader begins a leader epoch; the log
+// notes at which offset (package log, AssignEpoch). A follower names the epoch of its last record in each fetch, and is told
+// where its history and the leader's part (KIP-101, KIP-279, KIP-320, KIP-595).
+package replica

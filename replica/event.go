@@ -1,0 +1,162 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+// Event is everything that can happen to a partition. The types below implement it as values. Step keeps none of them; of
+// their slices it keeps those it says.
+type Event interface{ event() }
+
+// LogState is all a Partition knows of its log. Each answer of the log carries what it was right after.
+type LogState struct {
+	log.Offsets // HighWatermark counts only in New: afterwards the Partition itself moves it
+	// Epochs is log.Log.Epochs. It is kept and must not change; the same slice may be given again while neither a leader epoch
+	// nor the log start changed and nothing was truncated.
+	Epochs []log.EpochEntry
+}
+
+// The controller's word.
+type (
+	// Assign says who leads and who replicates. Older news are ignored. The slices are copied.
+	Assign struct {
+		TopicID        [16]byte
+		Leader         NodeID // NoNode: nobody may
+		LeaderEpoch    int32
+		PartitionEpoch int32 // grows with every change of the partition
+		Replicas       []NodeID
+		ISR            []NodeID
+		// Adding and Removing are the parts of Replicas that a reassignment brings and takes away; they are informative.
+		Adding, Removing []NodeID
+		// Recovering: the leader was elected from outside the in-sync set.
+		Recovering bool
+	}
+	// Peer is what the controller knows of a node: whether it may become in-sync. A node never spoken of may.
+	Peer struct {
+		Node         NodeID
+		BrokerEpoch  int64 // of its registration; -1 unknown
+		Alive        bool  // not fenced
+		ShuttingDown bool  // asked for a controlled shutdown
+	}
+	// ISRAnswer answers ProposeISR. Exactly one must come for each, with RequestTimedOut or NetworkException if the controller
+	// does not answer.
+	ISRAnswer struct {
+		Tag            uint64 // of the proposal
+		Err            ErrorCode
+		ISR            []NodeID // as the controller has it now, with None
+		LeaderEpoch    int32
+		PartitionEpoch int32
+	}
+	// Stop ends the replica here: it persists its high watermark and answers all who wait. It is ignored if LeaderEpoch is older
+	// than the known one; -1 always counts.
+	Stop struct {
+		Delete      bool // the log goes too
+		LeaderEpoch int32
+	}
+	// Reconfigure changes the configuration, but for Self. By itself it moves no offset.
+	Reconfigure struct{ Config Config }
+)
+
+// Requests. Each gets one Reply with its Tag, which the caller chooses; only Produce with Acks 0 gets none.
+type (
+	// Produce appends one encoded batch. Raw is handed on and must not be touched until DoAppend was carried out.
+	Produce struct {
+		Tag         uint64
+		Raw         []byte
+		Acks        int8          // 0, 1, or -1: all in-sync replicas
+		Timeout     time.Duration // for Acks -1; 0: 30 s
+		LeaderEpoch int32         // -1 unchecked; else it must be the leader's
+	}
+	// FetchRequest asks for records, of a follower (From is its node) or a consumer (From is NoNode).
+	FetchRequest struct {
+		From             NodeID
+		Tag              uint64
+		Offset           int64
+		LogStart         int64         // a follower's log start offset
+		LeaderEpoch      int32         // under which the request is made; -1 unchecked
+		LastFetchedEpoch int32         // epoch of the last record the asker has; -1 unknown: divergence is not looked for
+		BrokerEpoch      int64         // a follower's; -1 unknown
+		UncleanStop      bool          // a follower that may have lost its synced tail and has not caught up since
+		Isolation        log.Isolation // a consumer's: ReadUncommitted or ReadCommitted
+		MaxBytes         int64
+		MinBytes         int64         // wait until there is as much, at most MaxWait
+		MaxWait          time.Duration // 0: do not wait
+	}
+	// EpochRequest asks where an epoch ended (OffsetForLeaderEpoch).
+	EpochRequest struct {
+		From        NodeID
+		Tag         uint64
+		LeaderEpoch int32 // under which the request is made; -1 unchecked
+		Epoch       int32
+	}
+	// FetchResponse is the leader's Reply to a SendFetch. Without an answer the shell may say NetworkException.
+	FetchResponse struct {
+		From   NodeID
+		Tag    uint64 // of the request
+		Result Result // Raw is handed on to DoAppend
+	}
+)
+
+// The log's answers, in the order of the actions asked for. Err is the log's own error.
+type (
+	// Appended answers DoAppend.
+	Appended struct {
+		Tag        uint64
+		Base, Last int64
+		AppendTime int64 // log.Appended's
+		Duplicate  bool
+		Err        error
+		State      LogState
+	}
+	// Read answers DoRead.
+	Read struct {
+		Tag   uint64
+		Raw   []byte // handed on to the Reply; may be nil if the shell keeps the bytes itself
+		Bytes int64  // how many there are
+		Next  int64  // offset behind the last whole batch; the offset asked for if there is none
+		Err   error
+		State LogState
+	}
+	// Truncated answers DoTruncate and DoReset.
+	Truncated struct {
+		Tag   uint64
+		Err   error
+		State LogState
+	}
+	// Assigned answers DoEpoch.
+	Assigned struct {
+		Tag   uint64
+		Err   error
+		State LogState
+	}
+	// Synced answers DoSync.
+	Synced struct {
+		Tag   uint64
+		Err   error
+		State LogState
+	}
+	// LogChanged tells of what happened to the log by itself: records deleted, a last stable offset that moved, a sync.
+	LogChanged struct{ State LogState }
+)
+
+// Tick lets time pass: deadlines, the checks of the in-sync set, back-off. NextTick says when there is something to do.
+type Tick struct{}
+
+func (Assign) event()        {}
+func (Peer) event()          {}
+func (ISRAnswer) event()     {}
+func (Stop) event()          {}
+func (Reconfigure) event()   {}
+func (Produce) event()       {}
+func (FetchRequest) event()  {}
+func (EpochRequest) event()  {}
+func (FetchResponse) event() {}
+func (Appended) event()      {}
+func (Read) event()          {}
+func (Truncated) event()     {}
+func (Assigned) event()      {}
+func (Synced) event()        {}
+func (LogChanged) event()    {}
+func (Tick) event()          {}

@@ -1,0 +1,94 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+// Role is what a replica is at present.
+type Role uint8
+
+const (
+	Idle     Role = iota // not assigned, or stopped
+	Follower             // of Status.Leader, or of nobody
+	Leader               // elected; Status.Active says whether it serves already
+	Failed               // its log cannot be used any more
+	Deleted              // stopped for good
+)
+
+var roleNames = [...]string{"idle", "follower", "leader", "failed", "deleted"}
+
+// String is a short word.
+func (r Role) String() string {
+	if int(r) < len(roleNames) {
+		return roleNames[r]
+	}
+	return "unknown"
+}
+
+// Status is a replica as it stands, for tools, tests and invariants. It is a copy.
+type Status struct {
+	Role           Role
+	Active         bool   // a leader whose epoch is in its log, a follower that fetches or will
+	Phase          string // a follower's: "fetching", "appending", "truncating", "waiting" (back-off), "halted" (until newer news); a leader's: "assigning", "leading"
+	TopicID        [16]byte
+	Leader         NodeID
+	LeaderEpoch    int32
+	PartitionEpoch int32
+	EpochStart     int64 // a leader's log end when its epoch began; -1
+	Recovering     bool  // leads by an unclean election
+
+	Replicas, Adding, Removing []NodeID
+	ISR                        []NodeID // committed; nil on a follower
+	MaximalISR                 []NodeID // with a candidate not yet confirmed
+	Pending                    string   // "", "expand", "shrink": change of the in-sync set under way
+	Proposing                  bool     // its answer is outstanding
+
+	Offsets       log.Offsets // as last told by the log, with this high watermark
+	HighWatermark int64
+	Persisted     int64 // high watermark last given to PersistHighWatermark
+	LowWatermark  int64 // smallest log start of the live replicas; a leader's
+	Removal       int64
+	Epochs        []log.EpochEntry
+	UncleanStop   bool // may lack what was synced; neither in sync nor electable
+
+	Followers []FollowerStatus // a leader's, in the order of Replicas
+
+	Queued     int // produce requests before their append
+	Waiting    int // produce requests that wait for replicas
+	Fetches    int // fetches that wait or read
+	Counts     Counts
+	LastError  error // a follower's last trouble, or what made it fail
+	NextTick   time.Time
+	UnderMin   bool // fewer in sync than min.insync.replicas
+	AtMin      bool
+	Replicated bool // all replicas in sync
+}
+
+// FollowerStatus is what a leader knows of a follower.
+type FollowerStatus struct {
+	Node             NodeID
+	LogStart, LogEnd int64 // -1 unknown
+	BrokerEpoch      int64 // of its last fetch; -1
+	LastFetch        time.Time
+	LastCaughtUp     time.Time
+	FetchedLeaderEnd int64 // the leader's log end at its last fetch; -1
+	InSync           bool  // in the committed set
+	CaughtUp         bool
+	Eligible         bool
+	UncleanStop      bool
+}
+
+// Counts of a replica since it was made.
+type Counts struct {
+	Shrinks, Expands   int64 // confirmed
+	ISRFailures        int64 // proposals refused
+	Truncations        int64 // cuts of the log, resets included
+	Elections          int64 // times it became leader in a new epoch
+	Fetches, Appends   int64
+	FetchErrors        int64
+	RecordsBelowHWCut  int64 // offsets below its high watermark that truncations took
+	ProduceTimeouts    int64
+	StaleEventsIgnored int64
+}
