@@ -2,7 +2,6 @@ package log
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -66,16 +65,6 @@ func (l *Log) putOff(name string, why error) bool {
 	l.discards.add(discarded{file: name, promptly: true})
 	l.find(Finding{File: l.path(name), Position: -1, Offset: -1, Kind: FindingLeftover, Detail: why.Error() + "; its removal is tried again"})
 	return true
-}
-
-// fileOffset is the number before the first dot of a file name; files without one sort behind all offsets.
-func fileOffset(name string) int64 {
-	digits, _, _ := strings.Cut(name, ".")
-	offset, err := parseOffset(digits)
-	if err != nil {
-		return math.MaxInt64
-	}
-	return offset
 }
 
 func parseOffset(digits string) (int64, error) {
