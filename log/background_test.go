@@ -302,8 +302,41 @@ func checkSweep(disk *vfstest.Disk) error {
 				return fmt.Errorf("finding of %v: %v", tp, f)
 			}
 		}
+		for f, err := range l.Verify(ctx) {
+			if err == nil {
+				err = fmt.Errorf("finding of %v: %v", tp, f)
+			}
+			return err
+		}
 	}
 	return nil
+}
+
+// What a log does between the two steps of a sweep, and what is half done when it comes, is respected.
+func TestTheSweepGivesWayToTruncationsAndDeletions(t *testing.T) {
+	b := newRootBed(t, vfs.Mem(), DirConfig{})
+	l := b.log("t", 0, Config{})
+	add(t, l, "1", "2", "3", "4", "5")
+	f, err := l.standOn(ctx)
+	require.NoError(t, err)
+	require.Equal(t, int64(5), f.end)
+	_, err = l.Truncate(ctx, 2)
+	require.NoError(t, err)
+	_, err = l.AppendBatches(ctx, batchOf(0, 0, 0, "a", "b", "c", "d"), AppendOptions{Durability: Buffered})
+	require.NoError(t, err)
+	require.NoError(t, b.points.sweep(ctx, []*Log{l}, []footing{f}))
+	require.LessOrEqual(t, l.Offsets().RecoveryPoint, int64(2))
+	stored, _, _ := b.points.get(checkpoint.RecoveryPoints, l.tp)
+	require.LessOrEqual(t, stored, int64(2), "what is there now is not what was synced")
+
+	b.points.set(checkpoint.LogStarts, l.tp, 1) // DeleteRecords has stored it, and is about to show it
+	require.NoError(t, b.points.sweep(ctx, []*Log{l}, nil))
+	stored, _, _ = b.points.get(checkpoint.LogStarts, l.tp)
+	require.Equal(t, int64(1), stored)
+	require.NoError(t, b.Delete(ctx, l.tp))
+	require.NoError(t, b.points.sweep(ctx, []*Log{l}, []footing{f}))
+	_, known, _ := b.points.get(checkpoint.HighWatermarks, l.tp)
+	require.False(t, known, "it is gone")
 }
 
 func TestEventsTellWhatHappens(t *testing.T) {

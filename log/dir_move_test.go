@@ -322,8 +322,9 @@ func TestSettleMovesFollowsKafka(t *testing.T) {
 func TestAMoveSurvivesEveryCrash(t *testing.T) {
 	for _, clean := range []bool{false, true} {
 		disk := vfstest.NewCrash(vfstest.CrashOptions{Now: crashClock})
+		fault := vfstest.NewFault(disk)
 		c := DirConfig{Defaults: Config{SegmentBytes: crashSegment}}
-		a, b := twoRoots(t, disk, c)
+		a, b := twoRoots(t, fault, c)
 		l := a.log("t", 0, Config{})
 		for i := range 5 {
 			add(t, l, fmt.Sprint(i))
@@ -335,8 +336,12 @@ func TestAMoveSurvivesEveryCrash(t *testing.T) {
 			l = a.log("t", 0, Config{})
 		}
 		disk.Mark()
-		add(t, l, "5")
-		disk.Note("appended")
+		// An append that comes when the copy believes that it has everything.
+		fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSync}, Name: "b/*-future/*.log", Hook: func(vfstest.Op) error {
+			add(t, l, "5")
+			disk.Note("appended")
+			return nil
+		}})
 		require.NoError(t, a.Move(ctx, moved, b.Dir))
 		n, _ := b.Get(moved)
 		disk.Note("moved")
