@@ -9,6 +9,7 @@
 // What is on disk:
 //
 //	root/                                   locked as a whole, by .lock
+//	  meta.properties                       which node and cluster it is of, if a broker or DirConfig.ClusterID says so
 //	  .kafka_cleanshutdown                  only after a clean stop
 //	  recovery-point-offset-checkpoint      "topic partition offset", a line each; likewise for
 //	  log-start-offset-checkpoint           the log start offsets,
@@ -21,6 +22,8 @@
 //	    00000000000000004711.log            the active segment
 //	    leader-epoch-checkpoint
 //	    partition.metadata                  if a broker gave the topic an id
+//	  t-0.<uuid>-delete/                    a deleted partition, until its files go; -stray: one set aside; -future: the
+//	                                        copy that Dir.Move makes
 //
 // The marks of a log, and who moves them:
 //
@@ -29,6 +32,14 @@
 //	----+======================+==============+====================+----> offsets
 //	    ^ DeleteRecords        readers see everything below        ^ Append
 //	                           the high watermark
+//
+// # Many partitions
+//
+// OpenDir owns a root with any number of partitions. OpenAll opens all of them, several at a time, and one that cannot be
+// opened stops no other; Delete, Move to another Dir and SetStray are a broker's. A Dir keeps its logs in order by itself:
+// it flushes what flush.ms asks, writes the checkpoints, runs retention, removes what was deleted, forgets old producers. The
+// goroutines for that do not grow with the logs, one log that fails or hangs stops no other, and what fails is tried again
+// and can be seen: Stats, Events, Logger. With DirConfig.Manual it starts none, and RunOnce does the work.
 //
 // # Producers and transactions
 //
@@ -48,5 +59,6 @@
 // # Concurrency
 //
 // All methods of Dir, Log and Reader are safe for concurrent use. Nothing is locked while the body of a loop over an
-// iterator runs: it may append, truncate, close, panic or leave. A log starts no goroutine and no timer.
+// iterator runs: it may append, truncate, close, panic or leave. A log starts no goroutine and no timer; a Dir from OpenDir
+// does, unless it is Manual, and its Close ends them.
 package log
