@@ -2,6 +2,7 @@ package log
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,10 +42,15 @@ func records(t *testing.T, l *Log) (n int) {
 
 func TestTheCleanerTakesTheDirtiestFirstAndABadLogStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var order []string
 		fsys := vfs.Mem()
 		d, err := OpenDir("root", DirConfig{FS: fsys, Events: &Events{
-			Cleaned: func(tp TopicPartition, _ compaction.Result) { order = append(order, tp.Topic) },
+			Cleaned: func(tp TopicPartition, _ compaction.Result) {
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, tp.Topic)
+			},
 		}})
 		require.NoError(t, err)
 		bad := dirtyLog(t, d, "bad", 5, 0.5)
@@ -62,11 +68,15 @@ func TestTheCleanerTakesTheDirtiestFirstAndABadLogStopsNoOther(t *testing.T) {
 		}
 		require.NoError(t, some.Roll(ctx))
 		all := dirtyLog(t, d, "wholly", 10, 0.5)
+		mu.Lock()
 		order = nil
+		mu.Unlock()
 
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
+		mu.Lock()
 		require.Equal(t, []string{"wholly", "some"}, order)
+		mu.Unlock()
 		require.Equal(t, 10, records(t, all))
 		require.Equal(t, 11, records(t, some))
 		stats := bad.Stats()
