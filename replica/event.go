@@ -63,11 +63,10 @@ type (
 type (
 	// Produce appends one encoded batch. Raw is handed on and must not be touched until DoAppend was carried out.
 	Produce struct {
-		Tag         uint64
-		Raw         []byte
-		Acks        int8          // 0, 1, or -1: all in-sync replicas
-		Timeout     time.Duration // for Acks -1; 0: 30 s
-		LeaderEpoch int32         // -1 unchecked; else it must be the leader's
+		Tag     uint64
+		Raw     []byte
+		Acks    int8          // 0, 1, or -1: all in-sync replicas
+		Timeout time.Duration // for Acks -1; 0: 30 s
 	}
 	// FetchRequest asks for records, of a follower (From is its node) or a consumer (From is NoNode).
 	FetchRequest struct {

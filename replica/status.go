@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -91,4 +92,72 @@ type Counts struct {
 	RecordsBelowHWCut  int64 // offsets below its high watermark that truncations took
 	ProduceTimeouts    int64
 	StaleEventsIgnored int64
+}
+
+// Status copies the state. It allocates; it is not for every step.
+func (p *Partition) Status() Status {
+	s := Status{
+		Role: p.role, TopicID: p.topicID, Leader: p.leader, LeaderEpoch: p.leaderEpoch, PartitionEpoch: p.partitionEpoch,
+		EpochStart: -1, Recovering: p.recovering,
+		Replicas: slices.Clone(p.replicas), Adding: slices.Clone(p.adding), Removing: slices.Clone(p.removing),
+		Offsets: p.state.Offsets, HighWatermark: p.hw, Persisted: p.persisted, LowWatermark: p.state.LogStart, Removal: p.removal,
+		Epochs: slices.Clone(p.state.Epochs), UncleanStop: p.unclean,
+		Queued: p.queue.len(), Waiting: p.waits.len(), Fetches: p.fetches.open,
+		Counts: p.counts, LastError: p.trouble, NextTick: p.due, Phase: p.phase(),
+	}
+	s.Offsets.HighWatermark = p.hw
+	s.Offsets.LastStable = min(s.Offsets.LastStable, p.hw)
+	switch p.role {
+	case Follower:
+		s.Active = p.leader != NoNode && !p.halted
+	case Leader:
+		p.leaderStatus(&s)
+	}
+	return s
+}
+
+func (p *Partition) leaderStatus(s *Status) {
+	l := &p.lead
+	s.Active, s.EpochStart = l.active, l.epochStart
+	s.ISR = slices.Clone(l.isr)
+	s.MaximalISR = slices.Clone(l.isr)
+	if l.pending == expanding {
+		s.MaximalISR = append(s.MaximalISR, l.candidate)
+	}
+	s.Pending, s.Proposing = changeNames[l.pending], l.proposal != 0
+	s.UnderMin, s.AtMin = len(l.isr) < p.minISR(), len(l.isr) == p.minISR()
+	s.Replicated = len(l.isr) == len(p.replicas)
+	for i := range l.remotes {
+		r := &l.remotes[i]
+		if r.logStart >= 0 && (r.inISR || p.eligible(r)) {
+			s.LowWatermark = min(s.LowWatermark, r.logStart)
+		}
+		s.Followers = append(s.Followers, FollowerStatus{
+			Node: r.node, LogStart: r.logStart, LogEnd: r.logEnd, BrokerEpoch: r.broker,
+			LastFetch: r.fetchedAt, LastCaughtUp: r.caughtUpAt, FetchedLeaderEnd: r.leaderEnd,
+			InSync: r.inISR, CaughtUp: p.current(r), Eligible: p.eligible(r), UncleanStop: r.unclean,
+		})
+	}
+}
+
+// phase is what the replica is at.
+func (p *Partition) phase() string {
+	switch {
+	case p.role != Leader && p.role != Follower:
+		return ""
+	case p.halted:
+		return "halted"
+	case p.role == Leader && p.lead.active:
+		return "leading"
+	case p.role == Leader:
+		return "assigning"
+	case p.work.kind == DoAppend:
+		return "appending"
+	case p.work.kind != 0:
+		return "truncating"
+	case p.follow.tag != 0:
+		return "fetching"
+	default:
+		return "waiting"
+	}
 }

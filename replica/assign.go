@@ -1,0 +1,164 @@
+package replica
+
+import (
+	"slices"
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+// assign takes the controller's word on who leads and who replicates, if it is not older than what is known.
+func (p *Partition) assign(a Assign) {
+	none := [16]byte{}
+	fresh := p.role == Idle || a.LeaderEpoch > p.leaderEpoch
+	switch {
+	case p.role == Failed || p.role == Deleted,
+		a.LeaderEpoch < 0, a.LeaderEpoch < p.leaderEpoch, a.PartitionEpoch < p.partitionEpoch,
+		!fresh && a.Leader != p.leader, // an epoch has one leader
+		a.TopicID != none && p.topicID != none && a.TopicID != p.topicID:
+		p.counts.StaleEventsIgnored++
+		return
+	}
+	same := !fresh && a.PartitionEpoch == p.partitionEpoch
+	if a.TopicID != none {
+		p.topicID = a.TopicID
+	}
+	p.leader, p.leaderEpoch, p.partitionEpoch = a.Leader, a.LeaderEpoch, a.PartitionEpoch
+	p.replicas = append(p.replicas[:0], a.Replicas...)
+	p.adding = append(p.adding[:0], a.Adding...)
+	p.removing = append(p.removing[:0], a.Removing...)
+	switch {
+	case a.Leader == p.conf.Self && fresh:
+		p.becomeLeader(a)
+	case a.Leader == p.conf.Self:
+		p.stayLeader(a, same)
+	case fresh:
+		p.becomeFollower()
+	}
+	p.settle()
+}
+
+// becomeLeader begins an epoch of its own. It serves once the log has noted where the epoch begins.
+func (p *Partition) becomeLeader(a Assign) {
+	again := p.role == Leader
+	p.role, p.halted, p.recovering = Leader, false, a.Recovering
+	p.follow = following{}
+	if !again {
+		p.lead = leading{remotes: p.lead.remotes[:0], proposal: p.lead.proposal}
+	}
+	p.lead.active, p.lead.again, p.lead.epochStart = false, again, -1
+	p.lead.pending = noChange
+	p.setReplicas()
+	p.setISR(a.ISR)
+	p.recheckFetches()
+}
+
+// stayLeader takes another version of the same epoch. A candidate whose proposal may have been accepted stays one when the
+// version is the same: the controller may count it in sync already.
+func (p *Partition) stayLeader(a Assign, same bool) {
+	if same && p.lead.pending == expanding {
+		return
+	}
+	p.lead.pending = noChange
+	p.setReplicas()
+	p.setISR(a.ISR)
+	p.recheckFetches()
+	p.advance()
+	p.lowerRemoval()
+}
+
+// becomeFollower follows the leader of a new epoch, or waits without one.
+func (p *Partition) becomeFollower() {
+	p.role, p.halted, p.recovering = Follower, false, false
+	p.lead = leading{remotes: p.lead.remotes[:0], proposal: p.lead.proposal, epochStart: -1}
+	p.follow = following{start: true}
+	p.catchUp = -1
+	p.refuseProduces(NotLeaderOrFollower)
+	p.recheckFetches()
+}
+
+// assignEpoch has the log note where the epoch begins, even if nothing will be written in it.
+func (p *Partition) assignEpoch() {
+	if !p.halted {
+		p.begin(work{}, Action{Kind: DoEpoch, LeaderEpoch: p.leaderEpoch})
+	}
+}
+
+// assigned lets a leader begin.
+func (p *Partition) assigned(e Assigned) {
+	w, ok := p.end(e.Tag, DoEpoch)
+	if !ok {
+		return
+	}
+	defer p.settle()
+	if p.role == Failed || p.role == Deleted {
+		return
+	}
+	stale := w.epoch != p.leaderEpoch || p.role != Leader
+	switch {
+	case e.Err != nil && !isAny(e.Err, log.ErrFenced):
+		p.fail(e.Err)
+		return
+	case e.Err != nil && stale:
+		return
+	case e.Err != nil:
+		p.halted, p.trouble = true, e.Err // the log has seen a newer leader
+		p.refuseProduces(NotLeaderOrFollower)
+		p.recheckFetches()
+		return
+	}
+	p.take(e.State)
+	if stale {
+		return
+	}
+	p.lead.active = true
+	p.lead.epochStart = p.state.LogEnd
+	p.lead.checkAt = p.now.Add(p.conf.LagTimeMax / 2)
+	p.arm(p.lead.checkAt)
+	p.unclean = false // this log is the truth now
+	p.counts.Elections++
+	p.resetRemotes()
+	p.lowerRemoval()
+	p.sync()
+	p.advance()
+	p.serveHeld()
+}
+
+// stop ends the replica here.
+func (p *Partition) stop(e Stop) {
+	if p.role == Deleted || e.LeaderEpoch >= 0 && e.LeaderEpoch < p.leaderEpoch {
+		p.counts.StaleEventsIgnored++
+		return
+	}
+	p.leader = NoNode
+	if p.role != Failed || e.Delete {
+		p.role = Idle
+	}
+	if e.Delete {
+		p.role, p.deleting = Deleted, true
+	} else {
+		p.persist()
+	}
+	p.lead = leading{remotes: p.lead.remotes[:0], proposal: p.lead.proposal, epochStart: -1}
+	p.follow = following{}
+	p.halted = false
+	p.refuseProduces(NotLeaderOrFollower)
+	p.recheckFetches()
+	p.due = time.Time{}
+	p.settle()
+}
+
+// peer notes what the controller knows of a node.
+func (p *Partition) peer(e Peer) {
+	i := slices.IndexFunc(p.peers, func(o peer) bool { return o.node == e.Node })
+	if i < 0 {
+		i = len(p.peers)
+		p.peers = append(p.peers, peer{})
+	}
+	if e.BrokerEpoch >= 0 && e.BrokerEpoch < p.peers[i].brokerEpoch {
+		p.counts.StaleEventsIgnored++
+		return
+	}
+	p.peers[i] = peer{node: e.Node, brokerEpoch: e.BrokerEpoch, barred: !e.Alive || e.ShuttingDown}
+	p.lead.refusedUntil = time.Time{}
+}
