@@ -14,12 +14,14 @@ func commands() []*command {
 		dumpCommand(),
 		verifyCommand(),
 		planCommand(),
+		reportCommand(),
 		// writing
 		appendCommand(),
 		truncateCommand(),
 		restartCommand(),
 		deleteRecordsCommand(),
 		retainCommand(),
+		cleanCommand(),
 		rollCommand(),
 		repairCommand(),
 		// about itself

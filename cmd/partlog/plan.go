@@ -16,11 +16,21 @@ import (
 type planning struct {
 	name string // the word behind plan
 	help string // a paragraph, and what the JSON holds
-	look func(ctx context.Context, e *env, l *log.Log, now time.Time, asJSON bool) error
+	look func(ctx context.Context, e *env, l *log.Log, ask planQuestion) error
+	// counts: the plan can be made sure of by reading and counting, --dry-run.
+	counts bool
+}
+
+// planQuestion is how a plan is asked for.
+type planQuestion struct {
+	settings settings
+	now      time.Time
+	json     bool
+	dryRun   bool
 }
 
 // plannings are the kinds in the order of the help.
-var plannings = []planning{retentionPlanning}
+var plannings = []planning{retentionPlanning, compactionPlanning}
 
 func planCommand() *command {
 	var names, texts []string
@@ -37,6 +47,7 @@ changes, no lock is taken, and it works beside a broker.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := fl.Bool("json", false, "one JSON object a line and partition")
 			var now millis
+			dryRun := fl.Bool("dry-run", false, "compaction: read the log and count what would be dropped, too")
 			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
 			s := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
@@ -44,9 +55,13 @@ changes, no lock is taken, and it works beside a broker.`,
 					return err
 				}
 				for _, p := range plannings {
-					if p.name == args[0] {
-						return runPlan(ctx, e, p, args[1], s, now, *asJSON)
+					if p.name != args[0] {
+						continue
 					}
+					if *dryRun && !p.counts {
+						return usagef("--dry-run is for plan compaction; a plan of %s is exact without", p.name)
+					}
+					return runPlan(ctx, e, p, args[1], now, planQuestion{settings: s, json: *asJSON, dryRun: *dryRun})
 				}
 				return usagef("no plan %q; want %s", args[0], strings.Join(names, " or "))
 			}
@@ -54,8 +69,8 @@ changes, no lock is taken, and it works beside a broker.`,
 	}
 }
 
-func runPlan(ctx context.Context, e *env, p planning, dir string, s settings, now millis, asJSON bool) error {
-	c, err := s.config()
+func runPlan(ctx context.Context, e *env, p planning, dir string, now millis, ask planQuestion) error {
+	c, err := ask.settings.config()
 	if err != nil {
 		return err
 	}
@@ -66,11 +81,14 @@ func runPlan(ctx context.Context, e *env, p planning, dir string, s settings, no
 	if t.isRoot && len(t.partitions) == 0 {
 		return t.noPartition(dir)
 	}
-	s.notes(e)
+	ask.settings.notes(e)
 	t.notePassed(e)
 	clock, failed := now.clock(), 0
 	for _, tp := range t.partitions {
-		err := viewed(ctx, t, tp, c, clock, func(l *log.Log) error { return p.look(ctx, e, l, clock(), asJSON) })
+		err := viewed(ctx, t, tp, c, clock, func(l *log.Log) error {
+			ask.now = clock()
+			return p.look(ctx, e, l, ask)
+		})
 		if err != nil && (!t.isRoot || ctx.Err() != nil || errors.Is(err, syscall.EPIPE)) {
 			return err
 		}

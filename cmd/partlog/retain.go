@@ -96,9 +96,10 @@ be old enough.
 What keeps a segment: "not due"; "high watermark": it is due, but readers have not been shown all of it; "future timestamp":
 one of its records lies ahead of the clock, so age takes neither it nor any behind it; "empty active segment"; "cleanup
 policy": the policy does not contain delete. With --json nextDue is null if age will not ask for the next segment.`,
-	look: func(_ context.Context, e *env, l *log.Log, now time.Time, asJSON bool) error {
+	look: func(_ context.Context, e *env, l *log.Log, ask planQuestion) error {
+		now := ask.now
 		plan := l.PlanRetention(now)
-		if asJSON {
+		if ask.json {
 			d, start := describePlan(plan), l.Offsets().LogStart
 			d.Partition, d.Now, d.LogStartOffset = l.TopicPartition().String(), now.UnixMilli(), &start
 			return json.NewEncoder(e.out).Encode(d)
