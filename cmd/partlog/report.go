@@ -170,7 +170,7 @@ func toFile(out string, p *page) error {
 
 // A page does not grow with what it shows: so many shapes, rows and partitions are drawn at most.
 const (
-	mostShapes   = 240  // of one partition
+	mostShapes   = 120  // of one partition
 	fewestShapes = 24   // of one of very many
 	allShapes    = 6000 // of the page
 	mostDrawn    = 150  // partitions in full

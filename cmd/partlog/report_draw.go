@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,13 +85,20 @@ func (b *bar) raiseFlags() {
 		groups = append(groups, []mark{m})
 	}
 	for _, g := range groups {
-		f := pennant{X: num(min(98.5, max(1.5, (g[0].at+g[len(g)-1].at)/2/barWidth*100)))}
+		at := (g[0].at + g[len(g)-1].at) / 2 / barWidth * 100
+		f := pennant{X: num(at)}
+		switch { // letters stay inside of the page
+		case at < near/10:
+			f.Class = "left"
+		case at > 100-near/10:
+			f.Class = "right"
+		}
 		for _, m := range g {
 			if !strings.Contains(f.Letters, m.Letter) {
 				f.Letters += m.Letter
 			}
-			if m.Class == "bad" {
-				f.Class = m.Class
+			if m.Class == "bad" && !strings.Contains(f.Class, "bad") {
+				f.Class += " " + m.Class
 			}
 		}
 		b.Flags = append(b.Flags, f)
@@ -119,6 +128,14 @@ func (s *snapshot) draw(parts []part) []bar {
 	return bars
 }
 
+// first is the earliest timestamp that is known.
+func (p *part) first() int64 {
+	if p.From < 0 {
+		return p.To
+	}
+	return p.From
+}
+
 func (p *part) draw(b *bar, from, to float64) {
 	b.rect(from, to, mainY, mainH, p.class(), p.title())
 	if p.Drop != "" {
@@ -143,7 +160,7 @@ func (p *part) title() string {
 	}
 	text += fmt.Sprintf(": %s, %s", size(p.Bytes), p.State)
 	if p.To >= 0 {
-		text += ", " + when(p.From) + " to " + when(p.To)
+		text += ", " + when(p.first()) + " to " + when(p.To)
 	}
 	if p.Drop != "" {
 		text += ", retention would drop it: " + p.Drop
@@ -286,7 +303,7 @@ func (s *snapshot) byTime(parts []part) (bar, bool) {
 	lo, hi := int64(-1), int64(-1)
 	for i := range parts {
 		if p := &parts[i]; p.To >= 0 {
-			if from := max(p.From, 0); lo < 0 || from < lo {
+			if from := p.first(); lo < 0 || from < lo {
 				lo = from
 			}
 			hi = max(hi, p.To)
@@ -307,10 +324,8 @@ func (s *snapshot) byTime(parts []part) (bar, bool) {
 	b.Left, b.Right = when(lo), when(hi)
 	b.Text = fmt.Sprintf("records from %s to %s UTC, each segment from its earliest to its latest", b.Left, b.Right)
 	sc := scale{float64(lo), float64(max(hi, lo+1))}
-	for i := range parts {
-		if p := &parts[i]; p.To >= 0 {
-			p.draw(&b, sc.at(max(p.From, 0)), sc.at(p.To))
-		}
+	for _, p := range longestFirst(parts) { // times may overlap: none is hidden whole
+		p.draw(&b, sc.at(p.first()), sc.at(p.To))
 	}
 	switch {
 	case !cuts:
@@ -328,6 +343,13 @@ func (s *snapshot) byTime(parts []part) (bar, bool) {
 		}
 	}
 	return b, true
+}
+
+// longestFirst is the parts that have times.
+func longestFirst(parts []part) []part {
+	timed := slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.To < 0 })
+	slices.SortStableFunc(timed, func(a, b part) int { return cmp.Compare(b.To-b.first(), a.To-a.first()) })
+	return timed
 }
 
 // density is how many bytes of the log there are for each entry of its index.

@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
+	"sort"
 	"strings"
 	"time"
 
 	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/retention"
 )
 
@@ -35,6 +38,7 @@ type part struct {
 	State             state
 	Drop              string // why retention drops it; "" if it stays
 	Damage            int    // findings
+	Partly            bool   // Batches, Records and Missing are of what could be read
 
 }
 
@@ -142,47 +146,73 @@ func (p *part) judge(plan *compaction.Plan) {
 	}
 }
 
-// read goes through all batches for what the indexes do not say.
+// read goes through all batches for what the indexes do not say. It goes on behind damage.
 func (s *snapshot) read(ctx context.Context, l *log.Log) error {
-	at, next := 0, s.o.LogStart
 	s.holes.begin(s.parts[0].Base, s.o.LogEnd)
-	for i := range s.parts {
-		s.parts[i].Batches, s.parts[i].Records = 0, 0
-	}
-	if s.o.LogStart < s.o.LogEnd {
-		s.parts[0].From = -1
-	}
-	for b, err := range l.Batches(ctx, s.o.LogStart, log.WithIsolation(log.LogEnd)) {
-		if err != nil {
-			if ctx.Err() != nil {
-				return err
+	for from := s.o.LogStart; from < s.o.LogEnd; {
+		next, err := s.readFrom(ctx, l, from)
+		if err == nil {
+			if next < s.o.LogEnd {
+				s.miss(next, s.o.LogEnd)
 			}
+			break
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		if s.unread == "" {
 			s.unread = sentence(err)
-			return nil
+		}
+		at := s.holding(next)
+		s.parts[at].Partly = true
+		from = s.parts[at].Next
+		if bad, ok := errors.AsType[*log.CorruptError](err); ok && bad.Intact[1] > next {
+			from = bad.Intact[1]
+		}
+	}
+	for i := range s.parts {
+		if p := &s.parts[i]; p.Next > s.o.LogStart && !p.Partly {
+			p.Batches, p.Records = max(p.Batches, 0), max(p.Records, 0)
+		}
+	}
+	return nil
+}
+
+// holding is the place of the segment that an offset belongs to.
+func (s *snapshot) holding(offset int64) int {
+	return max(0, sort.Search(len(s.parts), func(i int) bool { return s.parts[i].Base > offset })-1)
+}
+
+// readFrom reads from an offset on as far as it gets.
+func (s *snapshot) readFrom(ctx context.Context, l *log.Log, from int64) (next int64, err error) {
+	at, next := s.holding(from), from
+	for b, err := range l.Batches(ctx, from, log.WithIsolation(log.LogEnd)) {
+		if err != nil {
+			return next, err
 		}
 		for at+1 < len(s.parts) && b.LastOffset() >= s.parts[at].Next {
 			at++
 		}
-		p := &s.parts[at]
-		if from := b.BaseTimestamp(); p.Batches == 0 || from >= 0 && (from < p.From || p.From < 0) {
-			p.From = from
-		}
-		p.Batches++
-		p.Records += int64(b.Count())
-		first, compressed := b.BaseOffset(), b.Magic() < 2 && b.Codec() != 0
-		if !compressed { // an old compressed set names its last offset only
-			if first > next {
-				s.miss(next, first)
+		s.parts[at].take(b)
+		if b.Magic() >= 2 || b.Codec() == 0 { // an old compressed set names its last offset only
+			if b.BaseOffset() > next {
+				s.miss(next, b.BaseOffset())
 			}
-			s.holes.thin(b.BaseOffset(), b.NextOffset(), b.NextOffset()-first-int64(b.Count()))
-			p.Missing += max(0, b.NextOffset()-first-int64(b.Count()))
+			missing := b.NextOffset() - b.BaseOffset() - int64(b.Count())
+			s.holes.thin(b.BaseOffset(), b.NextOffset(), missing)
+			s.parts[at].Missing += max(0, missing)
 		}
 		next = max(next, b.NextOffset())
 	}
-	if next < s.o.LogEnd {
-		s.miss(next, s.o.LogEnd)
+	return next, nil
+}
+
+// take counts a batch.
+func (p *part) take(b record.Batch) {
+	if from := b.BaseTimestamp(); p.Batches < 0 || from >= 0 && from < p.From {
+		p.From = from
 	}
-	return nil
+	p.Batches, p.Records = max(p.Batches, 0)+1, max(p.Records, 0)+int64(b.Count())
 }
 
 // miss takes in offsets that no batch holds, for each segment that names them.
@@ -314,7 +344,7 @@ func (s *snapshot) sentenceOfCompaction() string {
 	if d.Due {
 		due = "due"
 	}
-	return fmt.Sprintf("%s (%s): clean up to offset %d, cleanable up to %d, where it is held by the %s; dirty ratio %.2f.",
+	return fmt.Sprintf("%s (%s): clean up to offset %d, cleanable up to %d, where the %s holds it; dirty ratio %.2f.",
 		upper(due), d.Why, d.FirstDirtyOffset, d.UncleanableOffset, strings.TrimPrefix(d.HeldBy, "the "), d.DirtyRatio)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -53,7 +54,8 @@ type section struct {
 	Figures                          []figure
 	Bars                             []bar
 	Density                          *density
-	Compacts, Merged                 bool
+	Compacts, Merged, Many           bool
+	Drops, Damages                   bool // a segment that does
 	Retention, Compaction, Unread    string
 	Policy                           string
 	Rows                             []row
@@ -130,8 +132,11 @@ func (p *page) add(s *snapshot, shapes int) {
 	}
 }
 
-// finish makes the overview.
+// finish makes the overview, which one partition alone does not need.
 func (p *page) finish() {
+	if len(p.sizes) < 2 {
+		return
+	}
 	p.Totals = []figure{
 		{Name: "partitions", Value: strconv.Itoa(p.partitions)}, {Name: "segments", Value: strconv.FormatInt(p.segments, 10)},
 		{Name: "bytes of .log files", Value: size(p.bytes), Title: counted(p.bytes, "byte")},
@@ -145,12 +150,9 @@ func (p *page) finish() {
 		damage.Value = "not verified"
 	}
 	p.Totals = append(p.Totals, damage)
-	if len(p.sizes) < 2 {
-		return
-	}
 	p.All = &bar{Title: "Partitions by size", Left: "0 B", Right: size(p.bytes), Height: mainH,
 		Text: fmt.Sprintf("%s of %s, the largest first", counted(len(p.sizes), "partition"), size(p.bytes))}
-	slices.SortStableFunc(p.sizes, func(a, b listed) int { return int(min(1, max(-1, b.bytes-a.bytes))) })
+	slices.SortStableFunc(p.sizes, func(a, b listed) int { return cmp.Compare(b.bytes, a.bytes) })
 	sc, at := scale{0, float64(max(p.bytes, 1))}, int64(0)
 	for i, l := range p.sizes {
 		if i == mostShapes {
@@ -168,9 +170,10 @@ func (p *page) finish() {
 func newSection(s *snapshot, l listed, shapes int) *section {
 	parts := merge(s.parts, shapes)
 	out := &section{Name: l.Name, ID: l.ID, Broken: s.broken, Verdict: l.State, Class: l.Class, Bars: s.draw(parts), Density: s.density(parts),
-		Compacts: s.compact != nil, Merged: len(parts) < len(s.parts), Unread: s.unread, Figures: s.figures()}
+		Compacts: s.compact != nil, Merged: len(parts) < len(s.parts), Many: len(parts) > 30, Unread: s.unread, Figures: s.figures()}
 	for i := range parts {
 		out.Rows = append(out.Rows, parts[i].row())
+		out.Drops, out.Damages = out.Drops || parts[i].Drop != "", out.Damages || parts[i].Damage > 0
 	}
 	for _, f := range clip(s.findings, mostFindings) {
 		out.Findings = append(out.Findings, describeFinding(f))
@@ -266,6 +269,9 @@ func (p *part) row() row {
 	if p.Records >= 0 {
 		r.Missing = known(p.Missing)
 	}
+	if p.Partly {
+		r.Records += " read"
+	}
 	if p.Entries > 0 {
 		r.PerEntry = size(int64(p.perEntry()))
 	}
@@ -313,8 +319,9 @@ func mergeOne(parts []part) part {
 			m.Entries, m.Times = m.Entries+p.Entries, m.Times+p.Times
 		}
 		if p.Records >= 0 {
-			m.Records, m.Batches = m.Records+p.Records, m.Batches+p.Batches
+			m.Records, m.Batches = max(m.Records, 0)+p.Records, max(m.Batches, 0)+p.Batches
 		}
+		m.Partly = m.Partly || p.Partly
 		if urgency[p.State] > urgency[m.State] {
 			m.State = p.State
 		}
@@ -327,15 +334,5 @@ func mergeOne(parts []part) part {
 
 // sortedMarks is marks from left to right; those at one place stay in order.
 func sortedMarks(marks []mark) []mark {
-	out := slices.Clone(marks)
-	slices.SortStableFunc(out, func(a, b mark) int {
-		switch {
-		case a.at < b.at:
-			return -1
-		case a.at > b.at:
-			return 1
-		}
-		return 0
-	})
-	return out
+	return slices.SortedStableFunc(slices.Values(marks), func(a, b mark) int { return cmp.Compare(a.at, b.at) })
 }
