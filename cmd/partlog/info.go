@@ -161,7 +161,7 @@ func viewed(ctx context.Context, t *target, tp log.TopicPartition, c log.Config,
 		return fmt.Errorf("%s is not how a log spells %s", t.folder, tp)
 	}
 	view := vfs.Overlay(t.fs)
-	d, err := log.OpenDir(t.root, log.DirConfig{FS: view, Now: clock, NoEvict: true})
+	d, err := log.OpenDir(t.root, log.DirConfig{FS: view, Now: clock, NoEvict: true, Manual: true})
 	if err != nil {
 		return err
 	}

@@ -263,7 +263,7 @@ func (r *repairer) partition(tp log.TopicPartition) error {
 // reopen opens the mended partitions as any writer would and closes them: indexes, epochs and checkpoints are fitted to
 // each other, and the root ends as after a clean stop, unless other partitions of it still await their recovery.
 func (r *repairer) reopen(found []log.Finding) error {
-	d, err := log.OpenDir(r.t.root, log.DirConfig{FS: r.fs, NoEvict: !r.apply})
+	d, err := log.OpenDir(r.t.root, log.DirConfig{FS: r.fs, NoEvict: !r.apply, Manual: true})
 	if err != nil {
 		return err
 	}

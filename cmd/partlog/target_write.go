@@ -33,7 +33,7 @@ func openAt(ctx context.Context, e *env, t *target, s settings, c log.Config, cl
 		return nil, fmt.Errorf("%s is not how a log spells %s; rename the folder first", t.folder, tp)
 	}
 	s.notes(e)
-	d, err := log.OpenDir(t.root, log.DirConfig{Now: clock})
+	d, err := log.OpenDir(t.root, log.DirConfig{Now: clock, Manual: true}) // a command does what it is told, nothing in the background
 	if err != nil {
 		return nil, inUse(t.root, err)
 	}

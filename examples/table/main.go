@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/record"
@@ -19,7 +20,8 @@ import (
 
 // Table is safe for concurrent use.
 type Table struct {
-	log *log.Log
+	root *log.Dir // compacts in the background what has become more than half stale
+	log  *log.Log
 
 	mu   sync.RWMutex
 	rows map[string]row
@@ -34,17 +36,21 @@ type row struct {
 
 // Open makes a table in dir, or reads back the one that is there.
 func Open(ctx context.Context, dir string) (*Table, error) {
-	l, err := log.Open(dir, log.Config{
-		Cleanup:      log.Compact, // from now on a record must have a key
+	root, err := log.OpenDir(dir, log.DirConfig{Defaults: log.Config{
+		Cleanup:      log.Compact, // a record must have a key then
 		SegmentBytes: 64 << 10,    // small for show: only what is not being written any more can be compacted
-	})
+	}})
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{log: l, rows: map[string]row{}}
+	l, err := root.Open(ctx, log.TopicPartition{Topic: "table"}, log.Config{})
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	t := &Table{root: root, log: l, rows: map[string]row{}}
 	for r, err := range l.Records(ctx, l.Offsets().LogStart) {
 		if err != nil {
-			return nil, errors.Join(err, l.Close())
+			return nil, errors.Join(err, root.Close())
 		}
 		t.apply(r.Clone()) // r is a view that the next step overwrites
 	}
@@ -91,15 +97,8 @@ func (t *Table) Get(key string) (value []byte, ok bool) {
 	return r.value, r.value != nil
 }
 
-// Compact makes the log smaller if it is worth it: when more than half of it is not compacted yet. Puts go on meanwhile. A program
-// calls it now and then; it costs next to nothing when nothing is due.
-func (t *Table) Compact(ctx context.Context) (dropped int64, err error) {
-	res, err := t.log.Compact(ctx, log.CompactOptions{})
-	return res.Superseded + res.Tombstones, err
-}
-
 // Close ends the table; a broker could open its folder now.
-func (t *Table) Close() error { return t.log.Close() }
+func (t *Table) Close() error { return t.root.Close() }
 
 func main() {
 	if err := show(context.Background(), os.Stdout); err != nil {
@@ -121,13 +120,12 @@ func show(ctx context.Context, out io.Writer) (err error) {
 	if err := churn(ctx, t); err != nil {
 		return errors.Join(err, t.Close())
 	}
-	fmt.Fprintf(out, "2000 changes of 20 keys: the log has %d KiB in %d segments\n", t.log.Stats().Bytes>>10, t.log.Stats().Segments)
-	dropped, err := t.Compact(ctx)
-	if err != nil {
-		return errors.Join(err, t.Close())
-	}
-	fmt.Fprintf(out, "compacted: %d records dropped, %d KiB left\n", dropped, t.log.Stats().Bytes>>10)
-	if err := t.Close(); err != nil {
+	before := t.log.Stats()
+	fmt.Fprintf(out, "2000 changes of 20 keys: the log has %d KiB in %d segments\n", before.Bytes>>10, before.Segments)
+	err = t.root.RunOnce(ctx, time.Now().Add(time.Minute)) // what the background would have done a minute from now
+	after := t.log.Stats()
+	fmt.Fprintf(out, "compacted: %d records dropped, %d KiB left\n", after.Cleaner.Dropped, after.Bytes>>10)
+	if err := errors.Join(err, t.Close()); err != nil {
 		return err
 	}
 
