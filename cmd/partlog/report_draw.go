@@ -384,8 +384,8 @@ func (s *snapshot) density(parts []part) *density {
 	return d
 }
 
-// perEntry is the bytes of the log for each entry; all of them where there is none.
-func (p *part) perEntry() float64 { return float64(p.Bytes) / float64(max(p.Entries, 1)) }
+// perEntry is the bytes of the log for each entry; a segment without one counts as one.
+func (p *part) perEntry() float64 { return float64(p.Bytes) / float64(max(p.Entries, int64(p.Count))) }
 
 func entries(n int64, of string) string {
 	if n == 1 {
