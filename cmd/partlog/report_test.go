@@ -38,7 +38,7 @@ func TestAReportIsOnePageThatLoadsNothing(t *testing.T) {
 			want := call("verify", root).code
 			for _, arg := range []string{root, dir} {
 				text := pageOf(t, want, arg)
-				for _, no := range []string{"http:", "https:", "src=", "url(", "<script", "<link", "@import", "ZgotmplZ", "NaN", "Inf", "%!"} {
+				for _, no := range []string{"http:", "https:", "src=", "url(", "<script", "<link", "@import", "ZgotmplZ", "NaN", "Inf", "%!", `width="0.00"`} {
 					require.NotContains(t, text, no)
 				}
 				require.Contains(t, text, filepath.Base(dir))
@@ -107,6 +107,18 @@ func TestDamageIsRedAndToldWithItsPlace(t *testing.T) {
 	text = pageOf(t, exitOK, root, "--quick")
 	require.NotContains(t, text, "<h3>Damage</h3>")
 	require.Contains(t, text, "not verified")
+}
+
+func TestWhatLiesBehindDamageInTheSameSegmentIsCounted(t *testing.T) {
+	root, dir := compactable(t, "a=1 b=1 c=1 d=1", "e=1")
+	file := filepath.Join(dir, "00000000000000000000.log")
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	raw[70+65] ^= 1 // in the second of four batches
+	require.NoError(t, os.WriteFile(file, raw, 0o644))
+	text := pageOf(t, exitFound, root)
+	require.Contains(t, text, "<td>3 read</td>")
+	require.Contains(t, text, "readable again from offset 2")
 }
 
 func TestAPartitionThatDoesNotOpenIsDrawnByItsFiles(t *testing.T) {
