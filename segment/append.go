@@ -35,6 +35,9 @@ func (s *Segment) AppendAt(raw []byte, now time.Time) (position int64, err error
 	if len(raw) == 0 {
 		return m.size, nil
 	}
+	if err := s.own(); err != nil {
+		return 0, err
+	}
 	if err := s.write(ix, raw, only, &m, now); err != nil {
 		return 0, err
 	}

@@ -130,11 +130,19 @@ func (s *Segment) cutFile(size int64) error {
 	if err != nil {
 		return err
 	}
-	defer h.release()
 	n, err := h.Size()
+	h.release()
 	if err != nil || n == size {
 		return err
 	}
+	s.owned = false
+	if err := s.own(); err != nil {
+		return err
+	}
+	if h, err = s.acquire(); err != nil {
+		return err
+	}
+	defer h.release()
 	return h.Truncate(size)
 }
 

@@ -36,6 +36,7 @@ type Segment struct {
 	state    stage        // changed under mu
 	since    int64        // bytesSinceIndex of Kafka; guarded by mu
 	rebuilt  atomic.Bool  // indexes were rebuilt on a reader's complaint once
+	owned    bool         // the .log is known to have no other name; guarded by mu
 	gone     bool         // files were removed: indexes live in memory; guarded by mu
 	dirtyIdx atomic.Bool  // index bytes were written since the last Sync; set behind the writing
 	jitter   int64        // milliseconds
@@ -101,6 +102,7 @@ func Create(dir string, base int64, o Options) (*Segment, error) {
 		return nil, err
 	}
 	s.state.set(active)
+	s.owned = true
 	return s, nil
 }
 
@@ -177,8 +179,10 @@ func (s *Segment) TimeIndexFile() string { return s.name(timeSuffix) }
 func (s *Segment) File() string { return s.name(logSuffix) }
 
 // stop makes the segment refuse writes and syncs for good.
-func (s *Segment) stop(cause error) error {
-	err := fmt.Errorf("%s: %w: %w", s.name(logSuffix), ErrBroken, cause)
+func (s *Segment) stop(cause error) error { return s.stopNamed(s.name(logSuffix), cause) }
+
+func (s *Segment) stopNamed(name string, cause error) error {
+	err := fmt.Errorf("%s: %w: %w", name, ErrBroken, cause)
 	s.broken.CompareAndSwap(nil, &err)
 	return err
 }

@@ -13,6 +13,9 @@ import (
 //
 // Readers are not waited for: one that read what went away gets ErrChanged. If the cut fails halfway the segment stops
 // (ErrBroken).
+//
+// A .log that has other names (hard links: a backup) is copied first, and the copy is cut: what is under the other names
+// stays whole. So does Recover where it cuts, and the first append after Open.
 func (s *Segment) Truncate(offset int64) (cut int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,9 +23,15 @@ func (s *Segment) Truncate(offset int64) (cut int64, err error) {
 	if was == sealed && !s.gone {
 		s.state.set(opened)
 	}
+	if was != active {
+		s.owned = false // it may have got another name since
+	}
 	x, err := s.activate()
 	if err != nil {
 		s.state.set(was)
+		return 0, err
+	}
+	if err := s.own(); err != nil {
 		return 0, err
 	}
 	h, err := s.acquire()

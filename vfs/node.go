@@ -36,9 +36,9 @@ type node struct {
 func (n *node) isDir() bool { return n.mode.IsDir() }
 
 // describe is the node's Stat under a name.
-func (t *tree) describe(n *node, name string) (fs.FileInfo, error) {
+func (t *tree) describe(n *node, name string) (memInfo, error) {
 	if err := t.size(n); err != nil {
-		return nil, err
+		return memInfo{}, err
 	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -136,6 +136,7 @@ func (n *node) touchDir() {
 
 // memInfo describes a node at one moment.
 type memInfo struct {
+	links int // 0 unknown
 	name  string
 	size  int64
 	mode  fs.FileMode
@@ -147,7 +148,7 @@ func (i memInfo) Size() int64        { return i.size }
 func (i memInfo) Mode() fs.FileMode  { return i.mode }
 func (i memInfo) ModTime() time.Time { return i.mtime }
 func (i memInfo) IsDir() bool        { return i.mode.IsDir() }
-func (i memInfo) Sys() any           { return nil }
+func (i memInfo) Sys() any           { return LinkCount(i.links) }
 
 // memEntry is a directory entry; Info looks at the node when it is called.
 type memEntry struct {

@@ -195,6 +195,10 @@ func (t *tree) Stat(name string) (fs.FileInfo, error) {
 	}
 	t.mu.Lock()
 	n, err := t.lookup(name)
+	links := 0
+	if err == nil {
+		links = n.links
+	}
 	t.mu.Unlock()
 	if err != nil {
 		return nil, pathError("stat", name, err)
@@ -203,6 +207,7 @@ func (t *tree) Stat(name string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, pathError("stat", name, bare(err))
 	}
+	fi.links = links
 	return fi, nil
 }
 

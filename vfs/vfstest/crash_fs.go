@@ -103,7 +103,9 @@ func (c *Crash) Stat(name string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, pathErr("stat", name, err)
 	}
-	return infoOf(path.Base(name), c.state.nodes[id]), nil
+	fi := infoOf(path.Base(name), c.state.nodes[id])
+	fi.links = c.state.linksOf(id)
+	return fi, nil
 }
 
 // Rename implements vfs.FS. It never replaces a directory.
@@ -324,6 +326,7 @@ type fileInfo struct {
 	size  int64
 	mode  fs.FileMode
 	mtime time.Time
+	links int
 }
 
 func infoOf(name string, n *node) fileInfo {
@@ -339,4 +342,4 @@ func (fi fileInfo) Size() int64        { return fi.size }
 func (fi fileInfo) Mode() fs.FileMode  { return fi.mode }
 func (fi fileInfo) ModTime() time.Time { return fi.mtime }
 func (fi fileInfo) IsDir() bool        { return fi.mode.IsDir() }
-func (fi fileInfo) Sys() any           { return nil }
+func (fi fileInfo) Sys() any           { return vfs.LinkCount(fi.links) }

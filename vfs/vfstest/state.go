@@ -108,6 +108,21 @@ func (s *state) mut(id nodeID) *node {
 	return &c
 }
 
+// linksOf counts the names of a node.
+func (s *state) linksOf(id nodeID) (links int) {
+	for _, n := range s.nodes {
+		if n == nil || !n.dir {
+			continue
+		}
+		for _, named := range n.names {
+			if named == id {
+				links++
+			}
+		}
+	}
+	return links
+}
+
 func (n *node) dirty(idx int) bool {
 	return slices.ContainsFunc(n.versions, func(v version) bool { return v.idx == idx })
 }

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package vfs
+
+import "io/fs"
+
+// linksOf: these platforms do not say.
+func linksOf(fs.FileInfo) (int, bool) { return 0, false }

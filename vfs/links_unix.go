@@ -1,0 +1,18 @@
+//go:build unix
+
+package vfs
+
+import (
+	"io/fs"
+	"math"
+	"syscall"
+)
+
+// linksOf is the link count of a file of the operating system.
+func linksOf(fi fs.FileInfo) (int, bool) {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return int(min(uint64(st.Nlink), math.MaxInt32)), true
+}
