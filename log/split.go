@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/partlog/partlog/segment"
+	"github.com/partlog/partlog/vfs"
 )
 
 // loadSegments opens the segments and makes them whole. One that holds offsets which cannot be represented from its base
@@ -108,6 +109,9 @@ func renamed(l *Log, seg *segment.Segment, suffix string) error {
 // cutOverflowed cuts the torn tail of a segment that must be split: recovery cannot, because its indexes cannot speak of
 // such offsets. What is cut is kept in any case.
 func (l *Log) cutOverflowed(seg *segment.Segment, later segments, bad *segment.CorruptError) error {
+	if _, err := vfs.Own(l.fs, seg.File()); err != nil {
+		return err
+	}
 	f, err := l.fs.OpenFile(seg.File(), os.O_RDWR, 0)
 	if err != nil {
 		return err

@@ -179,10 +179,8 @@ func (s *Segment) TimeIndexFile() string { return s.name(timeSuffix) }
 func (s *Segment) File() string { return s.name(logSuffix) }
 
 // stop makes the segment refuse writes and syncs for good.
-func (s *Segment) stop(cause error) error { return s.stopNamed(s.name(logSuffix), cause) }
-
-func (s *Segment) stopNamed(name string, cause error) error {
-	err := fmt.Errorf("%s: %w: %w", name, ErrBroken, cause)
+func (s *Segment) stop(cause error) error {
+	err := fmt.Errorf("%s: %w: %w", s.name(logSuffix), ErrBroken, cause)
 	s.broken.CompareAndSwap(nil, &err)
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
+	"github.com/partlog/partlog/vfs"
 )
 
 // partitionRepair is the work on one folder.
@@ -241,6 +242,9 @@ func (p *partitionRepair) dropSegment(s *segmentPlan) error {
 func (p *partitionRepair) cut(s *segmentPlan, size int64) (err error) {
 	p.say("cut", "%s off the end of %s, from byte %d on", counted(s.size-size, "byte"), s.file, size)
 	if err := p.q.keep(p.fs.FS, s.file, fmt.Sprintf("%s.from-%d", s.file, size), size, s.size-size); err != nil {
+		return err
+	}
+	if _, err := vfs.Own(p.fs, s.file); err != nil { // a backup may be a link to it
 		return err
 	}
 	f, err := p.fs.OpenFile(s.file, os.O_RDWR, 0)
