@@ -352,7 +352,7 @@ func scanCopy(ctx context.Context, folder string, base int64, o segment.Options,
 	switch {
 	case err != nil:
 		return segments{seg}.explain(err)
-	case s.Verdict != segment.Clean:
+	case s.Verdict != segment.Clean && o.Whole: // else whoever opens the copy cuts it
 		return segments{seg}.explain(s.FirstBad)
 	}
 	return nil
