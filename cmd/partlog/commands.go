@@ -24,6 +24,10 @@ func commands() []*command {
 		cleanCommand(),
 		rollCommand(),
 		repairCommand(),
+		// copying
+		backupCommand(),
+		restoreCommand(),
+		handoverCommand(),
 		// about itself
 		versionCommand(),
 	}
