@@ -405,8 +405,9 @@ func (b *logBackup) copyState(c *capture) error {
 		return err
 	}
 	for _, e := range entries {
-		if at := snapshotOffset(e.Name()); at < 0 || at < c.segs[0].Base() || at > c.o.LogEnd {
-			continue
+		at := snapshotOffset(e.Name())
+		if i := c.segs.floor(at); at < 0 || i < 0 || at != c.segs[i].Base() && at != c.o.LogEnd {
+			continue // a load would remove it
 		}
 		err := copySmall(l.fs, l.path(e.Name()), b.root)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
