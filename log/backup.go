@@ -109,7 +109,8 @@ func (d *Dir) Backup(ctx context.Context, dst string, o BackupOptions) (CopyRepo
 	return d.backup(ctx, dst, o, func(yield func(*Log, error) bool) {
 		for _, tp := range tps {
 			if !exists(d.fs, tp.String()) {
-				if o.Partitions != nil && !yield(nil, fmt.Errorf("back up %s: %w", tp, ErrNoPartition)) {
+				// Gone meanwhile, or a folder that spells the number in another way: that must not be left out in silence.
+				if (o.Partitions != nil || d.has(tp)) && !yield(nil, fmt.Errorf("back up %s: %w: no folder has that name", tp, ErrNoPartition)) {
 					return
 				}
 				continue
