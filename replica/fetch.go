@@ -40,6 +40,18 @@ type slot struct {
 // marks as they stood before a read.
 type marks struct{ hw, start, end, stable int64 }
 
+// seenTo is where the fetch saw its end when its read was asked for.
+func (s *slot) seenTo() int64 {
+	switch {
+	case s.req.From != NoNode:
+		return s.marks.end
+	case s.req.Isolation == log.ReadCommitted:
+		return s.marks.stable
+	default:
+		return s.marks.hw
+	}
+}
+
 type fetches struct {
 	slots   []slot
 	free    []int
@@ -211,7 +223,7 @@ func (p *Partition) read(e Read) {
 	if s.marks.stable = min(e.State.LastStable, s.marks.hw); e.State.LogEnd == p.state.LogEnd {
 		p.state.LastStable = e.State.LastStable
 	}
-	cut := e.Bytes > 0 && e.Next < p.bound(&s.req) // by MaxBytes or at a segment's end: no use waiting
+	cut := e.Bytes > 0 && e.Next < s.seenTo() // by MaxBytes or at a segment's end: no use waiting
 	if !s.final && e.Bytes < s.req.MinBytes && !cut && p.now.Before(s.deadline) {
 		s.got = e.Bytes
 		p.fetches.park(i, waiting)
@@ -244,7 +256,10 @@ func (p *Partition) wakeOne(i int, consumers bool) {
 	end := p.bound(&s.req)
 	inside := s.req.Offset >= p.state.LogStart && s.req.Offset <= p.state.LogEnd
 	enough := s.got+p.grown-s.grown >= s.req.MinBytes
-	moved := s.req.From != NoNode || end > s.marks.hw || s.req.Isolation == log.ReadCommitted && p.state.LastStable > s.marks.stable
+	moved := s.req.From != NoNode || end > s.marks.hw
+	if s.req.From == NoNode && s.req.Isolation == log.ReadCommitted { // transactions that end show what was there before
+		enough, moved = true, moved || p.state.LastStable > s.marks.stable
+	}
 	if !inside || s.req.Offset < end && enough && moved {
 		p.serve(i)
 	}

@@ -1,0 +1,171 @@
+package replica
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/log"
+)
+
+func TestHighWatermarkIsWhatAllInSyncReplicasHave(t *testing.T) {
+	l := newLab(t, Config{}, filled(0))
+	l.lead(1, 1, 2, 3)
+	l.produce(1, 1, 10)
+	for _, c := range []struct {
+		node       NodeID
+		offset, hw int64
+	}{{2, 4, 0}, {3, 6, 4}, {2, 9, 6}, {3, 10, 9}, {3, 2, 9}, {2, 10, 9}, {3, 10, 10}} {
+		acts := l.fetchFrom(c.node, c.offset)
+		require.Equal(t, c.hw, l.p.Status().HighWatermark, "%+v", c)
+		require.Equal(t, c.hw, l.log.hw)
+		// The answer shows the mark from before it.
+		require.LessOrEqual(t, reply(t, acts, 1000+uint64(c.node)).HighWatermark, c.hw)
+	}
+}
+
+// Scenario: N024.
+func TestReplicaAboutToJoinHoldsTheHighWatermarkIfItMay(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		peer Peer
+		want int64
+	}{
+		{"fenced", Peer{Node: 3, BrokerEpoch: 1}, 20},
+		{"shutting down", Peer{Node: 3, BrokerEpoch: 1, Alive: true, ShuttingDown: true}, 20},
+		{"eligible", Peer{Node: 3, BrokerEpoch: 1, Alive: true}, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, Config{}, filled(10, entries(0, 0)...))
+			l.step(c.peer)
+			l.lead(1, 1, 2)
+			l.fetchFrom(2, 10)
+			acts := l.fetchFrom(3, 10)
+			if c.want == 10 { // keep it from joining, but not from being current
+				l.step(ISRAnswer{Tag: only(t, acts, ProposeISR).Tag, Err: OperationNotAttempted})
+			}
+			l.produce(1, 1, 10)
+			l.fetchFrom(2, 20)
+			require.Equal(t, c.want, l.p.Status().HighWatermark)
+		})
+	}
+}
+
+// Scenario: N017, N027.
+func TestHighWatermarkStandsBelowTheMinimum(t *testing.T) {
+	l := newLab(t, Config{MinISR: 3}, filled(0))
+	l.lead(1, 1, 2)
+	require.True(t, l.p.Status().UnderMin)
+	l.produce(1, 1, 10)
+	l.fetchFrom(2, 10)
+	require.Equal(t, int64(0), l.p.Status().HighWatermark)
+	a := only(t, l.fetchFrom(3, 10), ProposeISR)
+	require.Len(t, l.p.Status().MaximalISR, 3)
+	l.fetchFrom(2, 10)
+	require.Equal(t, int64(0), l.p.Status().HighWatermark, "the committed set decides")
+	l.step(accepted(a))
+	require.Equal(t, int64(10), l.p.Status().HighWatermark)
+	require.True(t, l.p.Status().AtMin)
+	// More required than there are replicas: all of them.
+	l.step(Reconfigure{Config{MinISR: 7}})
+	l.produce(1, 1, 1)
+	l.fetchFrom(2, 11)
+	l.fetchFrom(3, 11)
+	require.Equal(t, int64(11), l.p.Status().HighWatermark)
+}
+
+func TestChangeOfTheMinimumMovesNothingByItself(t *testing.T) {
+	l := newLab(t, Config{MinISR: 2}, filled(0))
+	l.lead(1, 1)
+	l.produce(1, 1, 3)
+	require.Empty(t, l.step(Reconfigure{Config{MinISR: 1}}))
+	require.Equal(t, int64(0), l.p.Status().HighWatermark)
+	l.produce(2, 1, 1)
+	require.Equal(t, int64(4), l.p.Status().HighWatermark)
+	l.step(Reconfigure{Config{MinISR: 2}})
+	require.Equal(t, int64(4), l.p.Status().HighWatermark)
+}
+
+func TestReplicaNeverHeardOfHoldsTheHighWatermarkOnlyInSync(t *testing.T) {
+	l := newLab(t, Config{}, filled(0))
+	l.lead(1, 1, 2)
+	l.produce(1, 1, 3)
+	require.Equal(t, int64(0), l.p.Status().HighWatermark)
+	l.fetchFrom(2, 3)
+	require.Equal(t, int64(3), l.p.Status().HighWatermark)
+}
+
+func TestOnlyWhatIsOnTheDeviceCounts(t *testing.T) {
+	l := newLab(t, Config{CountSynced: true}, filled(0))
+	l.hold[DoSync] = true
+	l.lead(1, 1, 2)
+	noReply(t, l.produce(1, -1, 3))
+	noReply(t, l.fetchFrom2(3))
+	require.Equal(t, int64(0), l.p.Status().HighWatermark)
+	l.produce(2, -1, 1) // during the sync
+	require.Len(t, l.held, 1)
+	l.log.durable = 3
+	s := l.log.state()
+	acts := l.step(Synced{Tag: l.held[0].Tag, State: s})
+	require.Equal(t, None, reply(t, acts, 1).Err)
+	require.Equal(t, int64(3), l.p.Status().HighWatermark)
+	require.Len(t, l.held, 2, "the rest is synced next")
+	l.fetchFrom(2, 4)
+	l.held = l.held[1:]
+	require.Equal(t, None, reply(t, l.release(), 2).Err)
+}
+
+// fetchFrom2 is a fetch of node 2 that waits, so that there is no answer to it.
+func (l *lab) fetchFrom2(offset int64) []Action {
+	return l.step(FetchRequest{From: 2, Tag: 77, Offset: offset, LeaderEpoch: l.p.leaderEpoch, LastFetchedEpoch: -1, BrokerEpoch: -1,
+		MaxBytes: 1 << 20, MinBytes: 1, MaxWait: time.Minute})
+}
+
+func TestCheckpointOfTheHighWatermarkIsWrittenNowAndThenAndAtStop(t *testing.T) {
+	l := newLab(t, Config{}, filled(0))
+	l.lead(1, 1)
+	require.Empty(t, all(l.produce(1, 1, 3), PersistHighWatermark))
+	require.Empty(t, all(l.pass(4999*time.Millisecond), PersistHighWatermark))
+	l.produce(1, 1, 1)
+	require.Equal(t, int64(4), only(t, l.pass(time.Millisecond), PersistHighWatermark).Offset)
+	require.Empty(t, all(l.pass(time.Minute), PersistHighWatermark), "unchanged")
+	l.produce(1, 1, 1)
+	require.Equal(t, int64(5), only(t, l.step(Stop{LeaderEpoch: -1}), PersistHighWatermark).Offset)
+}
+
+func TestRemovalFollowsTheSlowestAssignedReplica(t *testing.T) {
+	l := newLab(t, Config{LagTimeMax: 10 * time.Second}, filled(8, entries(0, 0)...))
+	require.Equal(t, int64(0), only(t, l.lead(1, 1, 2), SetRemoval).Offset, "nobody was heard of")
+	l.fetchFrom(2, 8)
+	require.Empty(t, all(l.pass(5*time.Second), SetRemoval), "3 was not")
+	l.fetchFrom(3, 6)
+	require.Equal(t, int64(6), only(t, l.pass(5*time.Second), SetRemoval).Offset)
+	require.Equal(t, int64(4), only(t, l.fetchFrom(3, 4), SetRemoval).Offset, "back at once")
+	acts := l.step(Assign{Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1, Replicas: []NodeID{1, 2}, ISR: []NodeID{1, 2}})
+	require.Empty(t, all(acts, SetRemoval))
+	require.Equal(t, int64(8), only(t, l.pass(5*time.Second), SetRemoval).Offset)
+	acts = l.step(Assign{Leader: 1, LeaderEpoch: 1, PartitionEpoch: 2, Replicas: []NodeID{1, 2, 4}, ISR: []NodeID{1, 2}, Adding: []NodeID{4}})
+	require.Equal(t, int64(0), only(t, acts, SetRemoval).Offset)
+}
+
+// Epochs of a log and where they end.
+func TestEndOfEpoch(t *testing.T) {
+	for _, c := range []struct {
+		epochs []log.EpochEntry
+		epoch  int32
+		want   log.EpochEnd
+	}{
+		{nil, 0, log.EpochEnd{Epoch: -1, End: -1}},
+		{entries(0, 10, 2, 13, 4, 17), -1, log.EpochEnd{Epoch: -1, End: -1}},
+		{entries(0, 10, 2, 13, 4, 17), 0, log.EpochEnd{Epoch: 0, End: 13}},
+		{entries(0, 10, 2, 13, 4, 17), 1, log.EpochEnd{Epoch: 0, End: 13}},
+		{entries(0, 10, 2, 13, 4, 17), 2, log.EpochEnd{Epoch: 2, End: 17}},
+		{entries(0, 10, 2, 13, 4, 17), 3, log.EpochEnd{Epoch: 2, End: 17}},
+		{entries(0, 10, 2, 13, 4, 17), 4, log.EpochEnd{Epoch: 4, End: 20}},
+		{entries(0, 10, 2, 13, 4, 17), 5, log.EpochEnd{Epoch: -1, End: -1}},
+		{entries(5, 11, 6, 12, 7, 13), 4, log.EpochEnd{Epoch: 4, End: 11}},
+	} {
+		require.Equal(t, c.want, endOfEpoch(c.epochs, c.epoch, 20), "%v %d", c.epochs, c.epoch)
+	}
+}
