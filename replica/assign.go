@@ -15,6 +15,7 @@ func (p *Partition) assign(a Assign) {
 	case p.role == Failed || p.role == Deleted,
 		a.LeaderEpoch < 0, a.LeaderEpoch < p.leaderEpoch, a.PartitionEpoch < p.partitionEpoch,
 		!fresh && a.Leader != p.leader, // an epoch has one leader
+		a.BrokerEpoch > 0 && a.BrokerEpoch < p.conf.BrokerEpoch,
 		a.TopicID != none && p.topicID != none && a.TopicID != p.topicID:
 		p.counts.StaleEventsIgnored++
 		return

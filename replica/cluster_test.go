@@ -17,6 +17,7 @@ type machine struct {
 	up     bool
 	broker int64
 	disk   []Action
+	clean  bool // stopped so
 	lost   bool // its tail, and has not caught up since
 }
 
@@ -51,6 +52,7 @@ type cluster struct {
 	marks      map[[2]int64]int64 // high watermark of a node as leader of an epoch
 	broken     string
 	acked      int
+	patient    bool // records that are in danger are not reported, only those that are lost
 	lossy      bool // several tails may have been lost: committed records may be gone
 }
 
@@ -208,13 +210,26 @@ func (c *cluster) crash(m *machine, lose int) {
 	if !m.up {
 		return
 	}
-	m.up, m.disk = false, nil
+	m.up, m.clean, m.disk = false, false, nil
 	for len(m.log.records) > 0 && lose > 0 {
 		m.log.truncate(m.log.end() - 1)
 		m.lost = true
 		lose--
 	}
 	c.note("%d crashes, its log ends at %d", m.id, m.log.end())
+}
+
+// stop ends a process as it should.
+func (c *cluster) stop(m *machine) {
+	if !m.up {
+		return
+	}
+	c.step(m, Stop{LeaderEpoch: -1})
+	for len(m.disk) > 0 {
+		c.work(m)
+	}
+	m.up, m.clean = false, !m.p.unclean
+	c.note("%d stops", m.id)
 }
 
 // restart starts a process that crashed. The controller hears whether the stop may have cost something.
@@ -229,7 +244,7 @@ func (c *cluster) restart(m *machine) {
 		c.elr = without(c.elr, m.id)
 	}
 	c.note("%d starts", m.id)
-	c.start(m, m.lost)
+	c.start(m, !m.clean)
 	c.tell(Peer{Node: m.id, BrokerEpoch: m.broker, Alive: true})
 	if c.leader == NoNode {
 		c.elect()
@@ -319,6 +334,10 @@ func (c *cluster) announce() {
 
 func (c *cluster) tell(e Event) {
 	for _, m := range c.nodes {
+		if a, ok := e.(Assign); ok {
+			a.BrokerEpoch = m.broker
+			e = a
+		}
 		c.net = append(c.net, message{to: m.id, event: e})
 	}
 }
@@ -413,7 +432,7 @@ func (c *cluster) checkCommitted(m *machine, hw int64) {
 		}
 	}
 	for _, id := range m.p.lead.isr {
-		if o := c.node(id); !o.lost && o.log.end() < hw {
+		if o := c.node(id); !o.lost && o.log.end() < hw && !c.patient {
 			c.breaks("%d is in sync with %d and ends at %d, below %d", id, m.id, o.log.end(), hw)
 		}
 	}
@@ -427,6 +446,9 @@ func (c *cluster) heal() string {
 	}
 	for range 60 {
 		c.announce()
+		for _, m := range c.nodes {
+			c.tell(Peer{Node: m.id, BrokerEpoch: m.broker, Alive: true})
+		}
 		for len(c.net) > 0 || slices.ContainsFunc(c.nodes, func(m *machine) bool { return len(m.disk) > 0 }) {
 			if len(c.net) > 0 {
 				c.deliver(0)

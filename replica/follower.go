@@ -87,7 +87,7 @@ func (p *Partition) fetched(e FetchResponse) {
 	switch {
 	case r.Err == OffsetOutOfRange:
 		p.outOfRange(r)
-	case r.Err == FencedLeaderEpoch:
+	case r.Err == FencedLeaderEpoch && (r.LeaderEpoch < 0 || r.LeaderEpoch > p.leaderEpoch):
 		p.halted, p.trouble = true, r.Err // there is a newer leader; the controller will say who
 	case r.Err != None:
 		p.backOff(r.Err)

@@ -293,3 +293,19 @@ func TestFencedLeaderCannotAppend(t *testing.T) {
 	require.Equal(t, NotLeaderOrFollower, reply(t, l.produce(1, 1, 1), 1).Err)
 	require.Equal(t, int64(2), l.log.end())
 }
+
+// News meant for a life of this node that is over do not count: it might lead an epoch twice, and have lost what it wrote in it.
+func TestNewsForAnEarlierLifeAreIgnored(t *testing.T) {
+	l := newLab(t, Config{BrokerEpoch: 5}, filled(0))
+	require.Empty(t, l.step(Assign{Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1, BrokerEpoch: 4, Replicas: []NodeID{1}, ISR: []NodeID{1}}))
+	require.NotEmpty(t, l.step(Assign{Leader: 1, LeaderEpoch: 1, PartitionEpoch: 1, BrokerEpoch: 5, Replicas: []NodeID{1}, ISR: []NodeID{1}}))
+}
+
+func TestEpochStartLivesOnlyAsLongAsTheLeadership(t *testing.T) {
+	l := newLab(t, Config{}, filled(4, entries(0, 0)...))
+	l.lead(1, 1)
+	require.Equal(t, int64(4), l.p.Status().EpochStart)
+	l.follow(2)
+	require.Equal(t, int64(-1), l.p.Status().EpochStart)
+	require.Nil(t, l.p.Status().ISR)
+}

@@ -57,6 +57,7 @@ func TestThreeReplicasUnderFire(t *testing.T) {
 				}
 				c.crash(m, rapid.IntRange(1, 4).Draw(t, "lose"))
 			},
+			"stop":     func(*rapid.T) { c.stop(node()) },
 			"restart":  func(*rapid.T) { c.restart(node()) },
 			"fence":    func(*rapid.T) { c.fence(node()) },
 			"unfence":  func(*rapid.T) { c.unfence(node()) },

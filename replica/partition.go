@@ -65,6 +65,7 @@ func New(tp log.TopicPartition, c Config, start LogState, uncleanStop bool) *Par
 		p.hwGrown = -1 << 40 // how much lies between is not known
 	}
 	p.lead.epochStart = -1
+	p.lastTag = uint64(max(p.conf.BrokerEpoch, 0)) << 32 // answers to an earlier life do not fit
 	return p
 }
 

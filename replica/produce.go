@@ -123,19 +123,8 @@ func (p *Partition) appendNext() {
 
 // produced goes on with a request after its append.
 func (p *Partition) produced(w work, e Appended) {
-	unconfirmed := (*log.UnconfirmedError)(nil)
 	if e.Err != nil {
-		r := p.result(codeOf(e.Err))
-		r.Cause = e.Err
-		if errors.As(e.Err, &unconfirmed) {
-			r.Err, r.Base, r.Last = KafkaStorageError, unconfirmed.Base, unconfirmed.Last
-		}
-		if w.entry.acks != 0 && !w.entry.answered {
-			p.do(Action{Kind: Reply, Tag: w.entry.tag, Result: r})
-		}
-		if unconfirmed != nil || isAny(e.Err, log.ErrFailed, log.ErrClosed) {
-			p.fail(e.Err)
-		}
+		p.notProduced(w, e.Err)
 		return
 	}
 	r := p.result(None)
@@ -154,6 +143,23 @@ func (p *Partition) produced(w work, e Appended) {
 	p.sync()
 	p.advance()
 	p.wake(false)
+}
+
+// notProduced answers a request whose append was refused. If it is in the log but not known to be on the device, the log is
+// of no use any more.
+func (p *Partition) notProduced(w work, err error) {
+	r := p.result(codeOf(err))
+	r.Cause = err
+	unconfirmed := (*log.UnconfirmedError)(nil)
+	if errors.As(err, &unconfirmed) {
+		r.Err, r.Base, r.Last = KafkaStorageError, unconfirmed.Base, unconfirmed.Last
+	}
+	if w.entry.acks != 0 && !w.entry.answered {
+		p.do(Action{Kind: Reply, Tag: w.entry.tag, Result: r})
+	}
+	if unconfirmed != nil || isAny(err, log.ErrFailed, log.ErrClosed) {
+		p.fail(err)
+	}
 }
 
 // completeProduces answers those the high watermark has passed.
