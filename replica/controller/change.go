@@ -103,6 +103,7 @@ func (p Partition) eligible(before Partition, r Rules) Partition {
 		return p
 	}
 	p.ELR = without(without(union(before.ELR, before.ISR), p.ISR), r.Unclean)
+	p.ELR = slices.DeleteFunc(p.ELR, func(id replica.NodeID) bool { return !slices.Contains(p.Replicas, id) })
 	slices.Sort(p.ELR)
 	return p
 }

@@ -52,8 +52,10 @@ func (p Partition) choose(r Rules) choice {
 			return choice{leader: id}
 		}
 	}
-	if r.ELR && len(p.ISR)+len(p.ELR) == 0 && len(p.LastKnownELR) == 1 && r.Acceptable(p.LastKnownELR[0]) {
-		return choice{leader: p.LastKnownELR[0], unclean: true}
+	if r.ELR && len(p.ISR)+len(p.ELR) == 0 && len(p.LastKnownELR) == 1 {
+		if last := p.LastKnownELR[0]; slices.Contains(p.Replicas, last) && r.Acceptable(last) {
+			return choice{leader: last, unclean: true}
+		}
 	}
 	if r.Election == Uncleanly {
 		if i := slices.IndexFunc(p.Replicas, r.Acceptable); i >= 0 {

@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/partlog/partlog/replica"
+)
+
+// Registration is how a node makes itself known.
+type Registration struct {
+	Node replica.NodeID
+	Rack string // broker.rack; "" none
+	Host string // where clients find it; for others to read
+	Port int
+	// PreviousEpoch is the epoch of this node's last registration, if it has lost nothing since: because it stopped cleanly
+	// (then it is the brokerEpoch of its .kafka_cleanshutdown), or because it never stopped and only lost its session. -1 says
+	// that it is unknown, or that the node never ran. Unless it is right, what the node had counts as lost: it is taken out of
+	// every in-sync set and cannot be elected until it has caught up.
+	PreviousEpoch int64
+	Fenced        bool // not ready yet: it is known, and leads and counts nowhere until Ready
+}
+
+// registration is the value of a node's key: Kafka's fields, and two of ours.
+type registration struct {
+	Version       int      `json:"version"` // 5
+	Host          string   `json:"host"`
+	Port          int      `json:"port"`
+	JMXPort       int      `json:"jmx_port"`
+	Endpoints     []string `json:"endpoints"`
+	Rack          *string  `json:"rack,omitempty"`
+	PreviousEpoch int64    `json:"previous_broker_epoch"`
+	Fenced        bool     `json:"fenced,omitempty"`
+}
+
+func (r registration) rack() string {
+	if r.Rack == nil {
+		return ""
+	}
+	return *r.Rack
+}
+
+// ErrNodeInUse: a node with this number is registered by somebody else, or its last session is not over yet.
+var ErrNodeInUse = errors.New("node number is in use")
+
+// Registered is a node that is known for as long as its session lasts. It is not safe for concurrent use.
+type Registered struct {
+	session replica.Session
+	name    string
+	value   registration
+	version int64
+	epoch   int64
+}
+
+// Register makes a node known. ErrNodeInUse; errors of the store.
+func Register(ctx context.Context, s replica.Store, session replica.Session, r Registration) (*Registered, error) {
+	node := &Registered{session: session, name: IDsPrefix + strconv.Itoa(int(r.Node))}
+	node.value = registration{Version: 5, Host: r.Host, Port: r.Port, JMXPort: -1, PreviousEpoch: r.PreviousEpoch, Fenced: r.Fenced,
+		Endpoints: []string{"PLAINTEXT://" + net.JoinHostPort(r.Host, strconv.Itoa(r.Port))}}
+	if r.Rack != "" {
+		node.value.Rack = &r.Rack
+	}
+	err := node.write(ctx)
+	if errors.Is(err, replica.ErrConflict) {
+		err = fmt.Errorf("%w: %w", ErrNodeInUse, err)
+	}
+	var v replica.Versioned
+	if err == nil {
+		v, err = s.Get(ctx, node.name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("register node %d: %w", r.Node, err)
+	}
+	node.epoch = v.Created
+	return node, nil
+}
+
+// Epoch is the broker epoch: larger than that of every registration before. The node gives it in its fetches and proposals,
+// and writes it into its clean marker when it stops.
+func (n *Registered) Epoch() int64 { return n.epoch }
+
+// Ready puts a node in service that was registered as Fenced.
+func (n *Registered) Ready(ctx context.Context) error {
+	n.value.Fenced = false
+	if err := n.write(ctx); err != nil {
+		return fmt.Errorf("put %s in service: %w", n.name, err)
+	}
+	return nil
+}
+
+func (n *Registered) write(ctx context.Context) error {
+	w := replica.Write{Key: n.name, Value: encode(n.value), IfVersion: n.version, Ephemeral: true}
+	versions, err := n.session.Commit(ctx, replica.Transaction{Writes: []replica.Write{w}})
+	if err != nil {
+		return err
+	}
+	n.version = versions[0]
+	return nil
+}
