@@ -120,18 +120,18 @@ func (c *Core) loadState(v replica.Versioned) {
 	}
 	at := &t.partitions[k.partition]
 	id, p, err := decodeState(v.Value)
-	switch {
-	case err != nil:
+	if err == nil && id != t.id {
+		err = errors.New("it is of another topic of this name, with the id " + encodeID(id))
+	}
+	if err != nil {
 		at.damaged = true
 		c.damaged(v, err)
-	case id != t.id:
-		// of an earlier topic of this name: this one has no state yet
-	default:
-		listed := at.Partition
-		at.Partition = p
-		if !slices.Equal(listed.Replicas, p.Replicas) || !slices.Equal(listed.Adding, p.Adding) || !slices.Equal(listed.Removing, p.Removing) {
-			c.touch(key{kind: topicKey, topic: t.name})
-		}
+		return
+	}
+	listed := at.Partition
+	at.Partition = p
+	if !slices.Equal(listed.Replicas, p.Replicas) || !slices.Equal(listed.Adding, p.Adding) || !slices.Equal(listed.Removing, p.Removing) {
+		c.touch(key{kind: topicKey, topic: t.name})
 	}
 }
 
