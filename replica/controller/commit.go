@@ -13,17 +13,25 @@ import (
 // book is what stands between the Core and the store. Each Step is a generation; a reply of generation g is given when
 // everything that was touched up to g is written.
 //
-//	touch --> dirty --flush--> flight --Committed--> Changed, and the replies that waited for it
+//	touch --> fresh --> queue --send--> flight --Committed--> Changed, and the replies that waited for it
 //
-// Only one transaction is under way; keys that are touched meanwhile wait in dirty, each once.
+// Only one transaction is under way; keys that are touched meanwhile wait, each once, and are written as they then are.
 type book struct {
 	guard      replica.Guard
 	versions   map[string]int64 // of all keys there are, as committed
 	generation uint64
-	dirty      map[key]uint64 // and the generation in which it was first touched since it was last written
+	waits      map[key]bool // what is in fresh or queue
+	fresh      []dirty      // touched since the last transaction was made
+	queue      []dirty      // in the order of writing
 	tag        uint64
 	flight     []entry // of the transaction with this tag
 	waiting    []held  // replies, oldest first
+}
+
+// dirty is a key that has to be written, and the generation in which it was first touched since it last was.
+type dirty struct {
+	key        key
+	generation uint64
 }
 
 // entry is a write under way.
@@ -42,8 +50,9 @@ type held struct {
 
 // touch notes that a key has to be written.
 func (c *Core) touch(k key) {
-	if _, ok := c.book.dirty[k]; !ok {
-		c.book.dirty[k] = c.book.generation
+	if !c.book.waits[k] {
+		c.book.waits[k] = true
+		c.book.fresh = append(c.book.fresh, dirty{k, c.book.generation})
 	}
 }
 
@@ -56,15 +65,15 @@ func (c *Core) reply(tag uint64, r Reply) {
 // flush sends what is dirty if nothing is under way, and answers who need not wait.
 func (c *Core) flush() {
 	b := &c.book
-	if len(b.flight) == 0 && len(b.dirty) > 0 {
+	if len(b.flight) == 0 {
 		c.send()
 	}
 	oldest := b.generation + 1
-	for _, e := range b.flight {
-		oldest = min(oldest, e.generation)
-	}
-	for _, g := range b.dirty {
-		oldest = min(oldest, g)
+	switch {
+	case len(b.flight) > 0:
+		oldest = b.flight[0].generation
+	case len(b.queue) > 0:
+		oldest = b.queue[0].generation
 	}
 	n := 0
 	for n < len(b.waiting) && b.waiting[n].generation < oldest {
@@ -74,35 +83,35 @@ func (c *Core) flush() {
 	b.waiting = slices.Delete(b.waiting, 0, n)
 }
 
-// send makes a transaction of as many dirty keys as one may hold, the oldest first; what is made is written from the
-// outside in (a topic before its partitions), and what is deleted from the inside out.
+// send makes a transaction of as many keys as one may hold, the oldest first; what is made is written from the outside in
+// (a topic before its partitions), and what is deleted from the inside out.
 func (c *Core) send() {
 	b := &c.book
-	all := make([]entry, 0, len(b.dirty))
-	for k, generation := range b.dirty {
-		e := entry{key: k, generation: generation, name: k.String()}
-		e.value, e.news = c.render(k)
-		if e.value == nil && b.versions[e.name] == 0 {
-			delete(b.dirty, k) // made and deleted before it was ever written
-			continue
-		}
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(x, y entry) int {
-		return cmp.Or(cmp.Compare(x.generation, y.generation), cmp.Compare(x.rank(), y.rank()), cmp.Compare(x.name, y.name))
+	slices.SortFunc(b.fresh, func(x, y dirty) int {
+		return cmp.Or(cmp.Compare(x.generation, y.generation), cmp.Compare(c.rank(x.key), c.rank(y.key)),
+			cmp.Compare(x.key.topic, y.key.topic), cmp.Compare(x.key.partition, y.key.partition), cmp.Compare(x.key.node, y.key.node))
 	})
+	b.queue = append(b.queue, b.fresh...)
+	b.fresh = b.fresh[:0]
 
 	tx := replica.Transaction{Guards: []replica.Guard{b.guard}}
-	size := 0
-	for _, e := range all {
-		size += len(e.name) + len(e.value)
-		if len(tx.Writes) == replica.MaxWrites-1 || len(tx.Writes) > 0 && size > replica.MaxTxBytes {
+	size, taken := 0, 0
+	for ; taken < len(b.queue) && len(tx.Writes) < replica.MaxWrites-1; taken++ {
+		d := b.queue[taken]
+		e := entry{key: d.key, generation: d.generation, name: d.key.String()}
+		e.value, e.news = c.render(d.key)
+		if e.value == nil && b.versions[e.name] == 0 {
+			delete(b.waits, d.key) // made and deleted before it was ever written
+			continue
+		}
+		if size += len(e.name) + len(e.value); size > replica.MaxTxBytes && len(tx.Writes) > 0 {
 			break
 		}
+		delete(b.waits, d.key)
 		tx.Writes = append(tx.Writes, replica.Write{Key: e.name, Value: e.value, IfVersion: b.versions[e.name]})
 		b.flight = append(b.flight, e)
-		delete(b.dirty, e.key)
 	}
+	b.queue = slices.Delete(b.queue, 0, taken)
 	if len(b.flight) == 0 {
 		return
 	}
@@ -111,13 +120,14 @@ func (c *Core) send() {
 }
 
 // rank orders the writes of one generation.
-func (e entry) rank() int {
+func (c *Core) rank(k key) int {
+	t := c.topics[k.topic]
 	switch {
-	case e.value != nil:
-		return int(e.key.kind)
-	case e.key.kind == stateKey:
+	case k.kind == registrationKey || t != nil && t.leaving != striking:
+		return int(k.kind)
+	case k.kind == stateKey:
 		return int(stateKey) + 1
-	case e.key.kind == markKey:
+	case k.kind == markKey:
 		return int(stateKey) + 3
 	default:
 		return int(stateKey) + 2

@@ -70,7 +70,7 @@ func (c *Core) forget() {
 	c.brokers = make(map[replica.NodeID]broker)
 	c.topics = make(map[string]*topic)
 	c.ids = make(map[[16]byte]string)
-	c.book = book{tag: c.book.tag, versions: make(map[string]int64), dirty: make(map[key]uint64)}
+	c.book = book{tag: c.book.tag, generation: c.book.generation, versions: make(map[string]int64), waits: make(map[key]bool)}
 }
 
 // Step takes one event at a time and appends what follows from it to out. now must not go backwards.

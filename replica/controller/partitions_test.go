@@ -120,7 +120,7 @@ func TestChangingMinISREmptiesELRs(t *testing.T) {
 	require.Equal(t, "INVALID_CONFIG", code(set(map[string]string{uncleanKey: "perhaps"})))
 }
 
-// Scenario: N021. What a leader may not propose, and what it is told.
+// What a leader may not propose, and what it is told.
 func TestProposalsThatAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		what, want string
