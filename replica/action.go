@@ -6,7 +6,7 @@ import "github.com/partlog/partlog/log"
 type Kind uint8
 
 const (
-	// DoAppend: Tag, Raw, Role, LeaderEpoch go to log.Log.AppendBatches, whose LeaderEpoch option fences. Answer: Appended,
+	// DoAppend: Tag, Raw, Extra, Role, LeaderEpoch go to log.Log.AppendBatches, whose LeaderEpoch option fences. Answer: Appended,
 	// which may come before the bytes are on the device.
 	DoAppend Kind = iota + 1
 	// DoRead: Tag, Offset, MaxBytes, Isolation. Answer: Read. Any number may be under way, also beside other work of the log.
@@ -65,6 +65,7 @@ type Action struct {
 	Offset      int64
 	MaxBytes    int64
 	Raw         []byte
+	Extra       any
 	Err         error
 	Fetch       FetchRequest
 	Result      Result

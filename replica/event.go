@@ -70,6 +70,8 @@ type (
 		Raw     []byte
 		Acks    int8          // 0, 1, or -1: all in-sync replicas
 		Timeout time.Duration // for Acks -1; 0: 30 s
+		// Extra is handed on to DoAppend: what else the shell needs for it, a transaction marker in place of Raw, say.
+		Extra any
 	}
 	// FetchRequest asks for records, of a follower (From is its node) or a consumer (From is NoNode).
 	FetchRequest struct {

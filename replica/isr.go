@@ -137,7 +137,7 @@ func (p *Partition) resolve(e ISRAnswer) {
 		} else {
 			p.counts.Shrinks++
 		}
-		p.partitionEpoch = e.PartitionEpoch
+		p.partitionEpoch, p.recovering = e.PartitionEpoch, false
 		p.lead.pending = noChange
 		p.setISR(e.ISR)
 		p.advance()

@@ -16,6 +16,7 @@ const defaultProduceTimeout = 30 * time.Second
 type entry struct {
 	tag      uint64
 	raw      []byte
+	extra    any
 	acks     int8
 	deadline time.Time
 	answered bool
@@ -87,7 +88,7 @@ func (p *Partition) produce(e Produce) {
 	if e.Timeout <= 0 {
 		e.Timeout = defaultProduceTimeout
 	}
-	n := entry{tag: e.Tag, raw: e.Raw, acks: e.Acks, deadline: p.now.Add(e.Timeout)}
+	n := entry{tag: e.Tag, raw: e.Raw, extra: e.Extra, acks: e.Acks, deadline: p.now.Add(e.Timeout)}
 	if code != None {
 		p.refuse(n, code)
 		return
@@ -116,7 +117,7 @@ func (p *Partition) appendNext() {
 			continue
 		}
 		p.begin(work{ours: true, entry: n, raw: n.raw},
-			Action{Kind: DoAppend, Role: log.Leader, Raw: n.raw, LeaderEpoch: p.leaderEpoch})
+			Action{Kind: DoAppend, Role: log.Leader, Raw: n.raw, Extra: n.extra, LeaderEpoch: p.leaderEpoch})
 		return
 	}
 }

@@ -167,6 +167,19 @@ func TestLostLeadershipAnswersAtOnceWhoWaitsForReplicas(t *testing.T) {
 	require.Equal(t, None, reply(t, l.release(), 1).Err)
 }
 
+// A transaction marker is appended in the same order as everything else, and wakes who waits for bytes.
+func TestWhatComesWithARequestReachesTheAppend(t *testing.T) {
+	l := newLab(t, Config{}, filled(0))
+	l.lead(1, 1, 2)
+	l.fetchFrom2(0)
+	l.hold[DoAppend] = true
+	l.step(Produce{Tag: 1, Acks: 1, Extra: "commit"})
+	require.Equal(t, "commit", l.held[0].Extra)
+	l.log.append(log.Leader, 1, records(1))
+	acts := l.step(Appended{Tag: l.held[0].Tag, Base: 0, Last: 0, AppendTime: -1, State: l.log.state()})
+	require.Equal(t, int64(20), reply(t, acts, 77).Bytes)
+}
+
 func TestReelectedLeaderKeepsItsWaitingRequests(t *testing.T) {
 	l := newLab(t, Config{}, filled(0))
 	l.lead(1, 1, 2)

@@ -52,6 +52,21 @@ func TestReplicaAboutToJoinHoldsTheHighWatermarkIfItMay(t *testing.T) {
 	}
 }
 
+// From its proposal on a candidate counts, whatever becomes of it: the controller may have it in sync.
+func TestCandidateHoldsTheHighWatermark(t *testing.T) {
+	l := newLab(t, Config{LagTimeMax: time.Second}, filled(10, entries(0, 0)...))
+	l.lead(1, 1, 2)
+	l.fetchFrom(2, 10)
+	only(t, l.fetchFrom(3, 10), ProposeISR)
+	l.produce(1, -1, 5)
+	l.step(Peer{Node: 3, BrokerEpoch: 9})
+	l.now = l.now.Add(time.Minute)
+	noReply(t, all(l.fetchFrom2(15), Reply))
+	require.Equal(t, int64(10), l.p.Status().HighWatermark)
+	l.fetchFrom(3, 12)
+	require.Equal(t, int64(12), l.p.Status().HighWatermark)
+}
+
 // Scenario: N017, N027.
 func TestHighWatermarkStandsBelowTheMinimum(t *testing.T) {
 	l := newLab(t, Config{MinISR: 3}, filled(0))

@@ -15,6 +15,9 @@ type work struct {
 	rescue bool   // raw is appended for the second time, after the log was emptied for it
 }
 
+// markerBytes is no less than a transaction marker takes, which is appended without bytes of its own.
+const markerBytes = 128
+
 // begin asks the log for work.
 func (p *Partition) begin(w work, a Action) {
 	w.kind, w.tag, w.epoch = a.Kind, p.tag(), p.leaderEpoch
@@ -141,6 +144,9 @@ func (p *Partition) appended(e Appended) {
 	p.take(e.State)
 	if e.Err == nil && e.Last >= e.Base && !e.Duplicate {
 		p.grown += int64(len(w.raw))
+		if len(w.raw) == 0 {
+			p.grown += markerBytes
+		}
 		p.counts.Appends++
 	}
 	if w.ours {
