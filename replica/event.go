@@ -31,7 +31,8 @@ type (
 		// Adding and Removing are the parts of Replicas that a reassignment brings and takes away; they are informative.
 		Adding, Removing []NodeID
 		// BrokerEpoch of the registration of this node that the news are for (KIP-380). News for an earlier life of the node are
-		// ignored: it must not lead an epoch again of which it may have lost records. 0 is unchecked.
+		// ignored: it must not lead an epoch again of which it may have lost records. 0 is unchecked: then the shell must see to it
+		// that it gives only news from after the controller has noticed this life.
 		BrokerEpoch int64
 		// Recovering: the leader was elected from outside the in-sync set.
 		Recovering bool

@@ -179,10 +179,7 @@ func TestCuttingToTheHighWatermarkLosesAndParts(t *testing.T) {
 
 // Every order of up to seven moves: with epochs nothing is lost and histories do not part; without, both happen.
 func TestEveryShortHistoryOfTwoReplicas(t *testing.T) {
-	depth := 7
-	if testing.Short() {
-		depth = 6
-	}
+	const depth = 7
 	for _, rule := range []Truncation{ByEpoch, ByHighWatermark} {
 		histories, lost, parted := 0, 0, 0
 		var walk func(moved []int)
