@@ -1,12 +1,13 @@
 // Package partlog is the map of a library: Apache Kafka's storage layer for Go programs. A program imports package
 // [github.com/partlog/partlog/log] and owns partitioned, append-only logs whose directories a Kafka 4.x broker can open,
-// and opens a broker's. There is no server and no JVM; a log starts no goroutine and no timer.
+// and opens a broker's. There is no server and no JVM; a log starts no goroutine and no timer, and a directory of logs a few.
 //
 // # Where things are
 //
 //	examples         programs to start from
 //	cmd/partlog      the command: cat, append, dump, info, verify, repair, …
-//	log              Log, Dir, Reader: append, read, follow, fetch, truncate, recover
+//	log              Log, Dir, Reader: append, read, follow, fetch, truncate, recover, clean
+//	compaction       the last record of each key: the map of keys, the rewrite, the swap
 //	retention        which segments may go, as a pure decision
 //	segment          one .log file with its indexes
 //	index timeindex  the sparse index files, usable on their own
