@@ -438,6 +438,18 @@ func (c *cluster) checkCommitted(m *machine, hw int64) {
 	}
 }
 
+// flow lets things go well for a while.
+func (c *cluster) flow(n int) {
+	for range n {
+		if len(c.net) > 0 {
+			c.deliver(0)
+		}
+		for _, m := range c.nodes {
+			c.work(m)
+		}
+	}
+}
+
 // heal lets everything work for a while: then all replicas are equal, in sync, and everything is committed.
 func (c *cluster) heal() string {
 	for _, m := range c.nodes {

@@ -21,14 +21,12 @@ func TestThreeReplicasUnderFire(t *testing.T) {
 				f(rapid.IntRange(0, len(c.net)-1).Draw(t, "message"))
 			}
 		}
-		flow := func(*rapid.T) { // things go well for a while
-			for range rapid.IntRange(1, 12).Draw(t, "flow") {
-				if len(c.net) > 0 {
-					c.deliver(0)
-				}
-				for _, m := range c.nodes {
-					c.work(m)
-				}
+		flow := func(*rapid.T) { c.flow(rapid.IntRange(1, 25).Draw(t, "flow")) }
+		if rapid.Bool().Draw(t, "settled") {
+			c.flow(20)
+			for range rapid.IntRange(0, 3).Draw(t, "before") {
+				c.produce(c.nodes[0], -1)
+				c.flow(10)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -37,6 +35,7 @@ func TestThreeReplicasUnderFire(t *testing.T) {
 			"toLeader": func(*rapid.T) {
 				if c.leader != NoNode {
 					c.produce(c.node(c.leader), -1)
+					c.flow(3)
 				}
 			},
 			"flow":    flow,
