@@ -223,3 +223,21 @@ func TestUncleanMemberIsLeftOutOnceAnotherChangeIsThrough(t *testing.T) {
 	require.Empty(t, all(acts, ProposeISR))
 	require.Equal(t, []NodeID{1, 3}, only(t, l.step(accepted(a)), ProposeISR).Proposal.ISR)
 }
+
+// A yes of another epoch, or of an older version, is no answer to go by.
+func TestAcceptanceOfAnotherVersionDoesNotCount(t *testing.T) {
+	for _, change := range []func(a *ISRAnswer){
+		func(a *ISRAnswer) { a.LeaderEpoch-- },
+		func(a *ISRAnswer) { a.PartitionEpoch = 0 },
+	} {
+		l := newLab(t, Config{}, filled(3, entries(0, 0)...))
+		l.lead(1, 1, 2)
+		l.lead(1, 1, 2)
+		answer := accepted(only(t, l.fetchFrom(3, 3), ProposeISR))
+		change(&answer)
+		l.step(answer)
+		s := l.p.Status()
+		require.Equal(t, []NodeID{1, 2}, s.ISR)
+		require.Equal(t, "expand", s.Pending)
+	}
+}
