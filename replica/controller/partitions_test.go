@@ -352,3 +352,23 @@ func TestANodeThatIsBackAtOnceHasLeft(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(v.Value), `"fenced":false`)
 }
+
+// The same with a clean marker: it has lost nothing, but it does not go on leading in the old epoch.
+func TestANodeThatIsBackAtOnceLeadsInANewEpoch(t *testing.T) {
+	w := newWorld(t, Config{}, 1, 2)
+	w.create("t", nil, ids{1, 2})
+	w.create("u", nil, ids{1})
+	old, err := w.store.Get(t.Context(), IDsPrefix+"1")
+	require.NoError(t, err)
+	w.store.Expire(w.nodes[1].session)
+	w.nodes[1].stopped = true
+	w.start(1)
+	p := w.partition("t")
+	require.Equal(t, []any{replica.NodeID(2), ids{2}}, []any{p.Leader, p.ISR})
+	p = w.partition("u")
+	require.Equal(t, []any{replica.NodeID(1), ids{1}, int32(2), false}, []any{p.Leader, p.ISR, p.LeaderEpoch, p.Recovering})
+
+	w.die(1)
+	w.do(Seen{old}) // late news of the first life
+	require.False(t, w.core.active(1))
+}

@@ -173,7 +173,7 @@ func TestALostSessionEndsTheRule(t *testing.T) {
 		rules bool
 	}
 	rules := make(chan said, 10)
-	c := NewController(spy, Options{Node: 1, Retry: time.Millisecond, Rule: func(epoch int32, r bool, _ error) { rules <- said{epoch, r} }})
+	c := NewController(spy, Options{Node: 1, Retry: 300 * time.Millisecond, Rule: func(epoch int32, r bool, _ error) { rules <- said{epoch, r} }})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { c.Run(ctx) })
@@ -182,6 +182,8 @@ func TestALostSessionEndsTheRule(t *testing.T) {
 	require.Equal(t, said{1, true}, <-rules)
 	spy.expire()
 	require.Equal(t, said{0, false}, <-rules)
+	_, err := c.Describe(ctx)
+	require.ErrorIs(t, err, replica.NotController)
 	require.Equal(t, said{2, true}, <-rules)
 }
 

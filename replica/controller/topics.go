@@ -207,7 +207,7 @@ func (c *Core) deleteTopic(e DeleteTopic) {
 	c.touch(key{kind: markKey, topic: t.name})
 }
 
-// strike deletes all keys of a topic that is marked.
+// strike deletes all keys of a topic that is marked. What was to be written of it was written before the mark.
 func (c *Core) strike(t *topic) {
 	t.leaving = striking
 	for name := range c.book.versions {
@@ -215,7 +215,6 @@ func (c *Core) strike(t *topic) {
 			c.touch(k)
 		}
 	}
-	c.touchStates(t, 0) // some may not have been written yet
 	c.touch(key{kind: topicKey, topic: t.name})
 	c.touch(key{kind: configKey, topic: t.name})
 	c.touch(key{kind: markKey, topic: t.name})

@@ -286,3 +286,56 @@ func TestKeysOfOthersAreNotOurs(t *testing.T) {
 	}
 	require.True(t, slices.IsSorted([]kind{markKey, registrationKey, configKey, topicKey, stateKey}))
 }
+
+// A name is free when the last key of the old topic is gone, not before.
+func TestATopicBeingDeletedIsInTheWay(t *testing.T) {
+	w := newWorld(t, Config{}, 1)
+	w.create("t", nil, ids{1})
+	again := CreateTopic{Tag: 1, Topic: "t", Assignment: [][]replica.NodeID{{1}}, ID: [16]byte{9}}
+	acts := w.core.Step(w.now, DeleteTopic{Tag: 2, Topic: "t"}, nil)
+	mark := acts[0].(Commit)
+	require.Equal(t, DeletePrefix+"t", mark.Transaction.Writes[0].Key)
+	require.Empty(t, w.core.Step(w.now, again, nil))
+	versions, err := w.rule.Commit(t.Context(), mark.Transaction)
+	require.NoError(t, err)
+	acts = w.core.Step(w.now, Committed{mark.Tag, versions, nil}, nil)
+	require.Equal(t, "TOPIC_ALREADY_EXISTS", code(acts[1].(Reply).Err))
+	rest := acts[0].(Commit)
+	versions, err = w.rule.Commit(t.Context(), rest.Transaction)
+	require.NoError(t, err)
+	acts = w.core.Step(w.now, Committed{rest.Tag, versions, nil}, nil)
+	require.NoError(t, acts[len(acts)-1].(Reply).Err)
+	r := w.ask(func(tag uint64) Event { again.Tag = tag; return again })
+	require.NoError(t, r.Err)
+}
+
+// An answer to a transaction of an earlier rule says nothing about the present one.
+func TestAnswersOfAnEarlierRuleAreIgnored(t *testing.T) {
+	w := newWorld(t, Config{}, 1)
+	create := func(name string) CreateTopic {
+		return CreateTopic{Tag: 7, Topic: name, Assignment: [][]replica.NodeID{{1}}, ID: [16]byte{name[0]}}
+	}
+	old := w.core.Step(w.now, create("a"), nil)[0].(Commit)
+	acts := w.core.Step(w.now, Deposed{}, nil)
+	require.Equal(t, "REQUEST_TIMED_OUT", code(acts[0].(Reply).Err))
+	keys, err := w.store.List(t.Context(), "/")
+	require.NoError(t, err)
+	require.Empty(t, w.core.Step(w.now, Elected{Epoch: 1, Version: 1, Keys: keys}, nil))
+	next := w.core.Step(w.now, create("b"), nil)[0].(Commit)
+	require.NotEqual(t, old.Tag, next.Tag)
+	require.Empty(t, w.core.Step(w.now, Committed{old.Tag, []int64{1, 1}, nil}, nil))
+	require.Len(t, w.core.Step(w.now, Committed{next.Tag, []int64{1, 1}, nil}, nil), 2)
+}
+
+// A registration that cannot be read might have been of a node that lost everything.
+func TestANodeWithADamagedRegistrationCountsAsUnclean(t *testing.T) {
+	w := newWorld(t, Config{}, 1, 2)
+	w.create("t", nil, ids{1, 2})
+	_, err := replica.Put(t.Context(), w.store, RegistrationsPrefix+"1", []byte("?"), replica.AnyVersion)
+	require.NoError(t, err)
+	w.elect(Config{})
+	require.Len(t, w.damaged, 1)
+	p := w.partition("t")
+	require.Equal(t, []any{replica.NodeID(2), ids{2}}, []any{p.Leader, p.ISR})
+	require.True(t, w.core.active(1))
+}
