@@ -255,15 +255,16 @@ func newRivals(t *rapid.T) *rivals {
 // However late the messages of controllers that each believe to rule arrive: only the last elected one writes, a leader
 // epoch has one leader, epochs only grow, and what a leader was promised is in the store.
 func TestOfSeveralControllersOneRules(t *testing.T) {
-	wins, refused := 0, 0
+	runs, wins, refused := 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newRivals(rt)
 		w.play(rapid.IntRange(20, 150).Draw(rt, "steps"))
+		runs++
 		wins += w.wins
 		refused += w.refused
 	})
 	t.Logf("%d elections, %d writes refused", wins, refused)
-	if wins < 150 || refused < 20 {
+	if runs >= 20 && (wins < runs*3/2 || refused < runs/10) {
 		t.Errorf("too quiet: %d elections, %d writes refused", wins, refused)
 	}
 }

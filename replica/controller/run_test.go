@@ -173,7 +173,7 @@ func TestALostSessionEndsTheRule(t *testing.T) {
 		rules bool
 	}
 	rules := make(chan said, 10)
-	c := NewController(spy, Options{Node: 1, Retry: 300 * time.Millisecond, Rule: func(epoch int32, r bool, _ error) { rules <- said{epoch, r} }})
+	c := NewController(spy, Options{Node: 1, Retry: time.Second, Rule: func(epoch int32, r bool, _ error) { rules <- said{epoch, r} }})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { c.Run(ctx) })
