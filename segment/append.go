@@ -46,14 +46,14 @@ func (s *Segment) AppendAt(raw []byte, now time.Time) (position int64, err error
 
 // write is an append of what was admitted, behind m.
 func (s *Segment) write(ix *indexes, raw []byte, only record.Batch, m *marks, now time.Time) error {
-	h := s.file.Load() // nobody closes it while mu is held
-	if h == nil {
-		if err := s.openFile(); err != nil {
-			return err
-		}
-		h = s.file.Load()
+	h, err := s.acquire() // or the budget could close it
+	if err != nil {
+		return err
 	}
-	if n, err := h.WriteAt(raw, m.size); err != nil || n < len(raw) {
+	defer h.release()
+	n, err := h.WriteAt(raw, m.size)
+	h.wrote()
+	if err != nil || n < len(raw) {
 		if err == nil {
 			err = fmt.Errorf("%s: wrote %d of %d bytes", s.name(logSuffix), n, len(raw))
 		}
@@ -213,11 +213,14 @@ func (s *Segment) index(ix *indexes, m *marks, last int64) error {
 	if err != nil && !errors.Is(err, index.ErrFull) {
 		return err
 	}
-	s.dirtyIdx.Store(true)
+	s.dirtyIdx[offsetIndex].Store(true)
 	if m.maxTs < 0 {
 		return nil
 	}
-	_, err = ix.time.Append(timeindex.Entry{Timestamp: m.maxTs, Offset: m.maxTsOffset})
+	added, err := ix.time.Append(timeindex.Entry{Timestamp: m.maxTs, Offset: m.maxTsOffset})
+	if added {
+		s.dirtyIdx[timeIndex].Store(true)
+	}
 	if err != nil && !errors.Is(err, index.ErrFull) {
 		return err
 	}
@@ -226,7 +229,9 @@ func (s *Segment) index(ix *indexes, m *marks, last int64) error {
 
 // cutBack undoes a failed append: the file ends where it did. If that fails too the segment stops.
 func (s *Segment) cutBack(h *handle, m marks, cause error) error {
-	if err := h.Truncate(m.size); err != nil {
+	err := h.Truncate(m.size)
+	h.wrote()
+	if err != nil {
 		return s.stop(errors.Join(cause, err))
 	}
 	return fmt.Errorf("%s: append at offset %d: %w", s.name(logSuffix), m.next, cause)

@@ -42,9 +42,21 @@ func (s *Segment) createIndexes() (*indexes, error) {
 		return nil, err
 	}
 	x := &indexes{offset: off, time: tim, writable: true}
-	s.dirtyIdx.Store(true)
+	s.dirtyIndexes()
 	s.ix.Store(x)
 	return x, nil
+}
+
+// The places of the two indexes in Segment.dirtyIdx and Segment.entries.
+const (
+	offsetIndex = iota
+	timeIndex
+)
+
+// dirtyIndexes notes that both were written.
+func (s *Segment) dirtyIndexes() {
+	s.dirtyIdx[offsetIndex].Store(true)
+	s.dirtyIdx[timeIndex].Store(true)
 }
 
 // dropIndexes closes the index objects; mu is held.
@@ -240,7 +252,7 @@ func (s *Segment) useBuilt(b *builder, writable bool) (*indexes, error) {
 
 // writeIndexes replaces both index files by what the builder gathered, exactly sized; mu is held, no index is open.
 func (s *Segment) writeIndexes(b *builder) error {
-	defer s.dirtyIdx.Store(true)
+	defer s.dirtyIndexes()
 	off, err := index.Rebuild(s.name(idxSuffix), s.base, s.o.index(), b.offsetEntries())
 	if err != nil {
 		return err

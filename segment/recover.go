@@ -143,6 +143,7 @@ func (s *Segment) cutFile(size int64) error {
 		return err
 	}
 	defer h.release()
+	defer h.wrote()
 	return h.Truncate(size)
 }
 

@@ -35,10 +35,13 @@ func (s *Segment) seal() error {
 	}
 	m := s.pub.load()
 	if m.maxTs >= 0 {
+		had := x.time.Len()
 		if err := x.time.AppendLast(timeindex.Entry{Timestamp: m.maxTs, Offset: m.maxTsOffset}); err != nil {
 			return err
 		}
-		defer s.dirtyIdx.Store(true)
+		if x.time.Len() > had {
+			defer s.dirtyIdx[timeIndex].Store(true)
+		}
 	}
 	err = errors.Join(x.offset.Seal(), x.time.Seal())
 	if err == nil {
@@ -62,6 +65,7 @@ func (s *Segment) trimLog(size int64) error {
 		return err
 	}
 	defer h.release()
+	defer h.wrote()
 	return h.Truncate(size)
 }
 
@@ -73,16 +77,42 @@ func (s *Segment) finish() error {
 		return s.failure()
 	}
 	var err error
-	wasActive := s.state.get() == active
-	if wasActive {
+	if s.state.get() == active {
 		err = s.seal()
 	}
-	dirty := s.dirtyIdx.Load()
 	s.mu.Unlock()
-	if err != nil || !wasActive && !dirty {
+	if err != nil {
 		return err
 	}
-	return s.Sync()
+	return s.SyncWritten()
+}
+
+// Rested says that Close would have nothing to write and nothing to sync: nothing was written since the segment was opened,
+// or it was sealed and all of it is synced.
+func (s *Segment) Rested() bool { return s.state.get() != active && s.synced() }
+
+// synced says whether all that this Segment wrote, to any of its files, is durable.
+func (s *Segment) synced() bool {
+	h := s.file.Load()
+	return (h == nil || !h.dirty()) && !s.dirtyIdx[offsetIndex].Load() && !s.dirtyIdx[timeIndex].Load() && s.txn.synced() && s.failure() == nil
+}
+
+// SyncWritten is Sync for what this Segment has written itself: a file that it did not write to, or that was synced since,
+// is left alone. What was in the files when it was opened must be durable for another reason: they were closed cleanly, or
+// a Sync followed the recovery. It must not run beside another Sync whose end nobody waits for.
+func (s *Segment) SyncWritten() error {
+	if s.o.ReadOnly {
+		return ErrReadOnly
+	}
+	if h := s.file.Load(); h != nil && h.dirty() {
+		if err := s.syncLog((*handle).syncAll); err != nil {
+			return err
+		}
+	}
+	if err := s.failure(); err != nil {
+		return err
+	}
+	return s.syncDerived()
 }
 
 // Sync makes the .log, then the indexes, then the transaction index durable, so that the recovery point may pass the
@@ -90,15 +120,20 @@ func (s *Segment) finish() error {
 // confirmed until it is opened and recovered again. Any other error (no space for an index, say) comes before anything
 // is lost: Sync can be called again.
 func (s *Segment) Sync() error {
-	if err := s.syncLog(func(h *handle) error { return h.Sync() }); err != nil {
+	if err := s.syncLog((*handle).syncAll); err != nil {
 		return err
 	}
-	if s.o.ReadOnly {
-		return nil
-	}
+	return s.syncDerived()
+}
+
+func (s *Segment) syncDerived() error {
 	if err := s.syncIndexes(); err != nil {
 		return err
 	}
+	return s.syncTxn()
+}
+
+func (s *Segment) syncTxn() error {
 	if err := s.txn.sync(s); err != nil {
 		return s.stop(err)
 	}
@@ -107,7 +142,7 @@ func (s *Segment) Sync() error {
 
 // SyncData makes the .log durable, so that a durable acknowledgement may go out. Indexes are not touched. Errors as Sync.
 func (s *Segment) SyncData() error {
-	return s.syncLog(func(h *handle) error { return h.SyncData() })
+	return s.syncLog((*handle).syncData)
 }
 
 func (s *Segment) syncLog(sync func(*handle) error) error {
@@ -122,23 +157,29 @@ func (s *Segment) syncLog(sync func(*handle) error) error {
 		return err
 	}
 	defer h.release()
-	if err := sync(h); err != nil {
-		return s.stop(err)
-	}
-	return s.failure() // another sync may have failed and taken the error this one should have seen
+	return h.sync(sync)
 }
 
 // syncIndexes syncs both index files if bytes were written to them since the last time. It takes no lock of the segment:
 // appends do not wait for it, nor it for them. An error in handing the entries over is no lost sync: it can be tried again.
 func (s *Segment) syncIndexes() error {
-	if !s.dirtyIdx.Swap(false) { // what is written from here on is for the next time
+	// What is written from here on is for the next time.
+	dirty := [2]bool{s.dirtyIdx[offsetIndex].Swap(false), s.dirtyIdx[timeIndex].Swap(false)}
+	if !dirty[offsetIndex] && !dirty[timeIndex] {
 		return nil
 	}
 	if err := s.flushIndexes(); err != nil {
-		s.dirtyIdx.Store(true)
+		for i, d := range dirty {
+			if d {
+				s.dirtyIdx[i].Store(true)
+			}
+		}
 		return err
 	}
-	for _, kind := range []string{idxSuffix, timeSuffix} {
+	for i, kind := range []string{idxSuffix, timeSuffix} {
+		if !dirty[i] {
+			continue
+		}
 		if err := s.syncNamed(kind); err != nil {
 			return s.stop(err)
 		}

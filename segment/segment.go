@@ -33,14 +33,14 @@ type Segment struct {
 	// recovery, rename, opening indexes. It is held across file I/O, never across a data sync or a callback. Under it:
 	// opening, pub.
 	mu       sync.Mutex
-	state    stage        // changed under mu
-	since    int64        // bytesSinceIndex of Kafka; guarded by mu
-	rebuilt  atomic.Bool  // indexes were rebuilt on a reader's complaint once
-	owned    bool         // the .log is known to have no other name; guarded by mu
-	gone     bool         // files were removed: indexes live in memory; guarded by mu
-	dirtyIdx atomic.Bool  // index bytes were written since the last Sync; set behind the writing
-	jitter   int64        // milliseconds
-	created  atomic.Int64 // wall clock at open, or when the segment was emptied; ms
+	state    stage          // changed under mu
+	since    int64          // bytesSinceIndex of Kafka; guarded by mu
+	rebuilt  atomic.Bool    // indexes were rebuilt on a reader's complaint once
+	owned    bool           // the .log is known to have no other name; guarded by mu
+	gone     bool           // files were removed: indexes live in memory; guarded by mu
+	dirtyIdx [2]atomic.Bool // bytes of the offset, of the time index were written since the last Sync; set behind the writing
+	jitter   int64          // milliseconds
+	created  atomic.Int64   // wall clock at open, or when the segment was emptied; ms
 	broken   atomic.Pointer[error]
 	ix       atomic.Pointer[indexes]
 	txn      txns
@@ -80,7 +80,7 @@ func Create(dir string, base int64, o Options) (*Segment, error) {
 		return nil, ErrReadOnly
 	}
 	s := newSegment(dir, base, o)
-	f, err := s.o.FS.OpenFile(s.name(logSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := s.openNamed(s.name(logSuffix), os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +90,11 @@ func Create(dir string, base int64, o Options) (*Segment, error) {
 			err = e
 		}
 	}
+	h := s.newHandle(f)
 	if err == nil {
-		s.file.Store(newHandle(f))
+		h.users.Add(1) // this call, until the file is counted
+		h.wrote()
+		s.file.Store(h)
 		s.pub.m = marks{next: base, maxTs: -1, maxTsOffset: base, firstTs: unknown}
 		s.mu.Lock()
 		_, err = s.createIndexes()
@@ -103,6 +106,8 @@ func Create(dir string, base int64, o Options) (*Segment, error) {
 	}
 	s.state.set(active)
 	s.owned = true
+	s.budget().Open(&h.slot, h)
+	h.users.Add(-1)
 	return s, nil
 }
 

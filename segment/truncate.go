@@ -39,6 +39,7 @@ func (s *Segment) Truncate(offset int64) (cut int64, err error) {
 		return 0, err
 	}
 	defer h.release()
+	defer h.wrote()
 	v := view{s: s, f: h, ix: x, m: s.pub.load()}
 	keep, err := v.endBefore(offset)
 	if errors.Is(err, errIndex) {
@@ -104,7 +105,7 @@ func (s *Segment) truncateAt(v view, offset int64, keep marks) error {
 	if keep.size < v.m.size {
 		s.pub.cut(keep)
 	}
-	defer s.dirtyIdx.Store(true)
+	defer s.dirtyIndexes()
 	if err := errors.Join(v.ix.offset.Truncate(offset), v.ix.time.Truncate(offset), s.txn.truncate(s, offset)); err != nil {
 		return err
 	}

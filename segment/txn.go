@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 
+	"github.com/partlog/partlog/internal/mapped"
 	"github.com/partlog/partlog/internal/txnindex"
 )
 
@@ -27,10 +29,11 @@ func aborted(e txnindex.Entry) AbortedTxn {
 
 // txns is the transaction index of a segment; most segments never have one.
 type txns struct {
-	mu     sync.Mutex // guards the fields; held across the index's file I/O, never together with opening
+	mu     sync.Mutex // guards the fields but dirty; held across the index's file I/O, never together with opening
 	x      *txnindex.Index
-	none   bool // there is no file, as far as this process knows
-	dirty  bool // written since the last Sync
+	open   *txnFile    // x and what its file is counted by
+	none   bool        // there is no file, as far as this process knows
+	dirty  atomic.Bool // written since the last Sync; changed under mu
 	memory []txnindex.Entry
 	gone   bool  // the file was deleted, memory has what was in it
 	lost   error // why memory has not all of it
@@ -38,33 +41,75 @@ type txns struct {
 
 // use runs f with the index. It is not run, and nothing is wrong, if there is no file and none is to be made.
 func (t *txns) use(s *Segment, create bool, f func(x *txnindex.Index) error) error {
+	opened, err := t.useLocked(s, create, f)
+	if opened != nil && opened.out.CompareAndSwap(true, false) {
+		s.budget().Open(&opened.slot, opened)
+	}
+	if opened != nil {
+		opened.users.Add(-1)
+	}
+	return err
+}
+
+// useLocked also gives the file to be counted, with the caller as a user.
+func (t *txns) useLocked(s *Segment, create bool, f func(x *txnindex.Index) error) (*txnFile, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.gone {
-		return nil
+		return nil, nil
 	}
 	if t.none && !create {
-		return nil
+		return nil, nil
 	}
 	if t.x == nil {
 		if s.refs.Load() <= 0 {
-			return ErrClosed
+			return nil, ErrClosed
 		}
 		name := s.name(txnSuffix)
 		if !create {
 			switch _, err := s.o.FS.Stat(name); {
 			case errors.Is(err, fs.ErrNotExist):
 				t.none = !s.o.ReadOnly // a live writer may make one
-				return nil
+				return nil, nil
 			case err != nil:
-				return err
+				return nil, err
 			}
 		}
 		t.x = txnindex.New(s.o.FS, name, s.base)
+		t.open = &txnFile{s: s, x: t.x}
+		t.open.out.Store(true)
 	}
 	t.none = false
-	return f(t.x)
+	t.open.users.Add(1)
+	t.open.slot.Touch()
+	return t.open, f(t.x)
 }
+
+// txnFile is the open file of a transaction index in the budget. The index opens it again by itself.
+type txnFile struct {
+	s     *Segment
+	x     *txnindex.Index
+	users atomic.Int32
+	out   atomic.Bool // not counted
+	slot  mapped.Slot
+}
+
+// Retire, Unsettled, Settle and GiveBack are for the budget. As the .log, it is not closed before it was synced.
+func (f *txnFile) Retire() bool {
+	if f.users.Load() > 0 || f.s.txn.dirty.Load() {
+		return false
+	}
+	f.out.Store(true) // whoever uses it from now on counts it again
+	return true
+}
+
+func (f *txnFile) Unsettled() bool {
+	return f.users.Load() == 0 && f.s.txn.dirty.Load() && f.s.failure() == nil
+}
+
+func (f *txnFile) Settle() { _ = f.s.syncTxn() }
+
+func (f *txnFile) GiveBack() { _ = f.x.Release() }
 
 // AppendAborted adds an entry; LastOffset must grow. A file comes into being with the first one, and its name has to be
 // made durable by the caller. Durable after Sync.
@@ -73,7 +118,7 @@ func (s *Segment) AppendAborted(a AbortedTxn) error {
 		return err
 	}
 	return s.txn.use(s, true, func(x *txnindex.Index) error {
-		s.txn.dirty = true
+		s.txn.dirty.Store(true)
 		return x.Append(a.entry())
 	})
 }
@@ -84,7 +129,7 @@ func (s *Segment) SetAborted(all []AbortedTxn) error {
 		return err
 	}
 	return s.txn.use(s, len(all) > 0, func(x *txnindex.Index) error {
-		s.txn.dirty = true
+		s.txn.dirty.Store(true)
 		if err := x.Reset(); err != nil {
 			return err
 		}
@@ -177,7 +222,7 @@ func wrapTxn(err error) error {
 // truncate drops the entries at and above offset. A damaged index is left as it is: CheckAborted tells, SetAborted repairs.
 func (t *txns) truncate(s *Segment, offset int64) error {
 	err := t.use(s, false, func(x *txnindex.Index) error {
-		t.dirty = true
+		t.dirty.Store(true)
 		return x.Truncate(offset)
 	})
 	if errors.Is(err, txnindex.ErrCorrupt) {
@@ -186,13 +231,21 @@ func (t *txns) truncate(s *Segment, offset int64) error {
 	return err
 }
 
+// synced says whether all that was written is durable.
+func (t *txns) synced() bool {
+	return !t.dirty.Load()
+}
+
 func (t *txns) sync(s *Segment) error {
+	if t.synced() {
+		return nil
+	}
 	return t.use(s, false, func(x *txnindex.Index) error {
-		if !t.dirty {
+		if t.synced() {
 			return nil
 		}
 		err := x.Sync()
-		t.dirty = err != nil
+		t.dirty.Store(err != nil)
 		return err
 	})
 }
@@ -205,19 +258,23 @@ func (t *txns) close(s *Segment) error {
 		return nil
 	}
 	var err error
-	if t.dirty && s.failure() == nil {
+	if !t.synced() && s.failure() == nil {
 		if err = t.x.Sync(); err != nil {
 			err = s.stop(err)
 		}
-		t.dirty = false
+		t.dirty.Store(false)
 	}
 	err = errors.Join(err, t.x.Close())
-	t.x = nil
+	s.budget().Closed(&t.open.slot)
+	t.x, t.open = nil, nil
 	return err
 }
 
 // delete removes the file; readers that still hold the segment are answered from memory.
 func (t *txns) delete(s *Segment, pinned bool) error {
+	if s.refs.Load() <= 0 {
+		return t.removeFile(s)
+	}
 	err := t.use(s, false, func(x *txnindex.Index) error {
 		if pinned {
 			for e, err := range x.All() {
@@ -235,6 +292,20 @@ func (t *txns) delete(s *Segment, pinned bool) error {
 	defer t.mu.Unlock()
 	t.gone = true
 	return err
+}
+
+// removeFile removes it for a segment that nobody can read any more.
+func (t *txns) removeFile(s *Segment) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.gone || t.none {
+		return nil
+	}
+	if err := s.o.FS.Remove(s.name(txnSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	t.gone = true
+	return nil
 }
 
 func (t *txns) deleted() bool {

@@ -11,10 +11,8 @@ func (s *Segment) own() error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	copied, err := vfs.Own(s.o.FS, s.nameWith(logSuffix, s.suffix))
-	if copied {
-		if old := s.file.Swap(nil); old != nil {
-			_ = old.release() // nothing was written through it
-		}
+	if copied { // durably, with what was not synced before
+		_ = s.letGo()
 	}
 	s.owned = err == nil
 	return err

@@ -20,9 +20,7 @@ type lease struct {
 	fence []byte      // sealed and unmapped: the first entry of each chunk
 
 	pins atomic.Int32
-	used atomic.Bool // since the clock's hand came by
-
-	next, prev *lease // guarded by Budget.mu
+	slot Slot
 }
 
 // pin keeps the lease from being evicted until unpin; false if it was given back.
@@ -33,9 +31,7 @@ func (l *lease) pin() bool {
 			return false
 		}
 		if l.pins.CompareAndSwap(p, p+1) {
-			if !l.used.Load() {
-				l.used.Store(true)
-			}
+			l.slot.Touch()
 			return true
 		}
 	}
@@ -43,8 +39,29 @@ func (l *lease) pin() bool {
 
 func (l *lease) unpin() { l.pins.Add(-1) }
 
-// retireIdle retires the lease unless it is pinned or retired already.
-func (l *lease) retireIdle() bool { return l.pins.CompareAndSwap(0, retired) }
+// Retire retires the lease unless it is pinned or retired already.
+func (l *lease) Retire() bool { return l.pins.CompareAndSwap(0, retired) }
+
+// Unsettled is never so: what an index has in its file can be made anew from the log.
+func (l *lease) Unsettled() bool { return false }
+
+// Settle has nothing to do.
+func (l *lease) Settle() {}
+
+// GiveBack closes it. The close of a file that was written may be where its system says that something was lost.
+func (l *lease) GiveBack() {
+	if err := l.close(); err != nil && !l.src.sealed {
+		l.src.table.lost.CompareAndSwap(nil, &err)
+	}
+}
+
+// ring is where the lease is counted.
+func (l *lease) ring(b *Budget) *ring {
+	if l.m != nil {
+		return &b.mappings
+	}
+	return &b.files
+}
 
 // retire retires the lease at once; running reads end, or meet fs.ErrClosed. False if it was retired already.
 func (l *lease) retire() bool {

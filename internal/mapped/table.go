@@ -135,7 +135,7 @@ func Create(o Options) (*Table, error) {
 	src.lease.Store(l)
 	t.unsynced = true
 	t.state.Store(&state{src: src})
-	t.giveBack(t.budget.admit(l))
+	t.budget.Open(&l.slot, l)
 	return t, nil
 }
 
@@ -255,11 +255,14 @@ func (t *Table) acquire(src *source) (*lease, error) {
 		return l, nil
 	}
 	l, leaving, err := t.openLease(src)
-	t.giveBack(leaving)
+	giveBack(leaving)
+	if err == nil && l.f != nil {
+		t.budget.relieve()
+	}
 	return l, err
 }
 
-func (t *Table) openLease(src *source) (l *lease, leaving []*lease, err error) {
+func (t *Table) openLease(src *source) (l *lease, leaving []Holder, err error) {
 	t.open.Lock()
 	defer t.open.Unlock()
 	if src.dead {
@@ -288,7 +291,7 @@ func (t *Table) openLease(src *source) (l *lease, leaving []*lease, err error) {
 	if l.f == nil && l.m == nil {
 		return l, nil, nil // no entries: nothing is held
 	}
-	return l, t.budget.admit(l), nil
+	return l, t.budget.admit(l.ring(t.budget), &l.slot, l), nil
 }
 
 // openFile is called under open, or before the table is shared.
@@ -297,11 +300,9 @@ func (t *Table) openFile(flag int) (vfs.File, error) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrPermission) {
 		return f, err
 	}
-	leaving := t.budget.shed() // perhaps the process is out of descriptors
-	if len(leaving) == 0 {
+	if !t.budget.Shed() { // perhaps the process is out of descriptors
 		return nil, err
 	}
-	t.giveBack(leaving)
 	return t.fs.OpenFile(t.Name(), flag, 0o644)
 }
 
@@ -426,17 +427,8 @@ func (t *Table) retire(src *source) {
 // drop gives one lease back, unless someone else is at it.
 func (t *Table) drop(l *lease) {
 	if l.retire() {
-		t.budget.forget(l)
-		t.giveBack([]*lease{l})
-	}
-}
-
-// giveBack closes retired leases, of this and of other tables.
-func (t *Table) giveBack(leaving []*lease) {
-	for _, l := range leaving {
-		if err := l.close(); err != nil && !l.src.sealed {
-			l.src.table.lost.CompareAndSwap(nil, &err)
-		}
+		t.budget.forget(l.ring(t.budget), &l.slot)
+		l.GiveBack()
 	}
 }
 
