@@ -100,6 +100,7 @@ func OpenDir(root string, c DirConfig) (*Dir, error) {
 	d := &Dir{fs: c.FS, own: own, cfg: c, budget: index.NewBudget(c.MaxMappings), reserve: reserve{fs: c.FS, min: c.MinFreeBytes},
 		logs: map[TopicPartition]*Log{}, states: map[TopicPartition]partitionState{}, busy: map[TopicPartition]chan struct{}{},
 		moves: map[TopicPartition]bool{}, marked: map[string]MarkedFolder{}, futures: map[TopicPartition]string{}}
+	d.budget.LimitFiles(c.MaxOpenFiles)
 	d.cfg.Progress = d.progressed(c.Progress)
 	err := d.takeLock()
 	if err == nil {

@@ -21,7 +21,11 @@ type DirConfig struct {
 	Now         func() time.Time // clock for timestamps, age, retention and intervals; nil: time.Now
 	LockTimeout time.Duration    // how long to wait for another owner; 0: not at all
 	MaxMappings int              // mapped index files over all logs; 0: a quarter of Linux' default vm.max_map_count
-	Map         index.MapMode    // index.Never: read indexes without mapping them
+	// MaxOpenFiles bounds the open files over all logs, beside those that are in use at the moment and a few of the root. The
+	// one that was not used for longest is closed for the next, and opened again when it is needed; one with bytes that are
+	// not synced is synced before. 0: half of what the process may open (RLIMIT_NOFILE), at most 32768.
+	MaxOpenFiles int
+	Map          index.MapMode // index.Never: read indexes without mapping them
 	// Progress is called now and then while a partition is recovered, from the goroutine that opens it: bytes read, of how
 	// many. It must not call the Dir.
 	Progress func(tp TopicPartition, done, total int64)
@@ -83,6 +87,7 @@ func (c DirConfig) withDefaults() DirConfig {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.MaxOpenFiles = or(c.MaxOpenFiles, defaultOpenFiles())
 	c.RecoveryThreads = or(c.RecoveryThreads, 2)
 	c.SyncParallelism = or(c.SyncParallelism, 16)
 	c.InitialDelay = or(c.InitialDelay, 30*time.Second)
@@ -106,6 +111,7 @@ func (c DirConfig) validate() error {
 	}
 	check(c.RecoveryThreads >= 0 && c.RecoveryThreads <= 1024, "RecoveryThreads", c.RecoveryThreads, "not between 1 and 1024")
 	check(c.SyncParallelism >= 0 && c.SyncParallelism <= 1024, "SyncParallelism", c.SyncParallelism, "not between 1 and 1024")
+	check(c.MaxOpenFiles >= 0, "MaxOpenFiles", c.MaxOpenFiles, "negative")
 	check(c.InitialDelay >= 0 || c.InitialDelay == Immediately || c.InitialDelay == Forever, "InitialDelay", c.InitialDelay, "negative")
 	for _, interval := range []struct {
 		field string
@@ -131,3 +137,7 @@ func (c DirConfig) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// defaultOpenFiles leaves half of what the process may open to the host, and to the files and folders that are open for the
+// length of one call.
+func defaultOpenFiles() int { return int(min(max(fileLimit()/2, 16), 32768)) }

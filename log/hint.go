@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"sync"
 
@@ -19,8 +20,10 @@ import (
 //
 //	0        8        16              24     28         32
 //	+--------+--------+---------------+------+----------+
-//	| offset | base   | recoveryPoint | zero | crc32c   |   one slot a partition; the CRC covers the
+//	| offset | base   | recoveryPoint | name | crc32c   |   one slot a partition; the CRC covers the
 //	+--------+--------+---------------+------+----------+   partition's name and the first 28 bytes
+//
+// name is a hash of the partition's name, FNV-1a, by which one reading of the file finds the slots of all partitions.
 const (
 	hintFile = "partlog-durable-hints"
 	hintSlot = 32
@@ -36,12 +39,21 @@ func (h hint) encode(b *[hintSlot]byte, name string) {
 	binary.BigEndian.PutUint64(b[0:], uint64(h.offset))
 	binary.BigEndian.PutUint64(b[8:], uint64(h.base))
 	binary.BigEndian.PutUint64(b[16:], uint64(h.recoveryPoint))
-	binary.BigEndian.PutUint32(b[24:], 0)
+	binary.BigEndian.PutUint32(b[24:], hashName(name))
 	binary.BigEndian.PutUint32(b[28:], hintSum(b[:28], name))
 }
 
 func hintSum(b []byte, name string) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(name), castagnoli), castagnoli, b)
+}
+
+// hashName is the 32-bit FNV-1a hash.
+func hashName(name string) uint32 {
+	h := uint32(2166136261)
+	for i := range len(name) {
+		h = (h ^ uint32(name[i])) * 16777619
+	}
+	return h
 }
 
 // hints is the open file. A slot belongs to one log and is written by whoever holds that log's round token.
@@ -50,9 +62,10 @@ type hints struct {
 
 	// mu guards all below; it is held for opening the file, never while a slot is written.
 	mu    sync.Mutex
-	file  vfs.File // nil until the first note; closing it is the last thing that happens
-	old   []byte   // the file as found
-	next  int64    // first free slot
+	file  vfs.File           // nil until the first note; closing it is the last thing that happens
+	old   []byte             // the file as found,
+	of    map[uint32][]int32 // and its slots by hash of their partition's name, ascending
+	next  int64              // first free slot
 	slots map[string]int64
 }
 
@@ -72,7 +85,29 @@ func openHints(fsys vfs.FS, clean bool) (*hints, error) {
 	}
 	h.old = old[:len(old)/hintSlot*hintSlot]
 	h.next = int64(len(h.old)) / hintSlot
+	h.of = make(map[uint32][]int32, h.next)
+	for i := range int32(h.next) {
+		name := binary.BigEndian.Uint32(h.oldSlot(i)[24:])
+		h.of[name] = append(h.of[name], i)
+	}
 	return h, nil
+}
+
+func (h *hints) oldSlot(i int32) []byte {
+	at := int(i) * hintSlot
+	return h.old[at : at+hintSlot]
+}
+
+// found ranges over the slots of a partition in the file as it was found, in order. mu is held.
+func (h *hints) found(name string) iter.Seq2[int32, []byte] {
+	return func(yield func(int32, []byte) bool) {
+		for _, i := range h.of[hashName(name)] {
+			b := h.oldSlot(i)
+			if binary.BigEndian.Uint32(b[28:]) == hintSum(b[:28], name) && !yield(i, b) {
+				return
+			}
+		}
+	}
 }
 
 // get is the log's hint if it was taken under this recovery point, else 0. A broker that owned the root since moved the
@@ -81,12 +116,8 @@ func (h *hints) get(tp TopicPartition, recoveryPoint int64) (offset int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	name := tp.String()
-	for i := 0; i < len(h.old); i += hintSlot {
-		b := h.old[i : i+hintSlot]
-		if binary.BigEndian.Uint32(b[28:]) != hintSum(b[:28], name) {
-			continue
-		}
-		h.slots[name] = int64(i) / hintSlot
+	for i, b := range h.found(name) {
+		h.slots[name] = int64(i)
 		if int64(binary.BigEndian.Uint64(b[16:])) == recoveryPoint {
 			offset = int64(binary.BigEndian.Uint64(b[0:]))
 		}
@@ -151,12 +182,9 @@ func (h *hints) has(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, known := h.slots[name]
-	for i := 0; i < len(h.old); i += hintSlot {
-		b := h.old[i : i+hintSlot]
-		if binary.BigEndian.Uint32(b[28:]) == hintSum(b[:28], name) {
-			h.slots[name], known = int64(i)/hintSlot, true
-			clear(b)
-		}
+	for i, b := range h.found(name) {
+		h.slots[name], known = int64(i), true
+		clear(b)
 	}
 	return known
 }

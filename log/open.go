@@ -168,12 +168,9 @@ func (l *Log) shut() error {
 }
 
 func (l *Log) shutSegments(segs segments) error {
-	err := segs.active().Seal(context.Background())
-	err = errors.Join(err, l.syncAll(segs.notBelow(l.load().RecoveryPoint)), l.epochs.Flush())
-	if err == nil {
-		if err = l.writeSnapshots(); err == nil {
-			_, err = l.producers.state.Take(l.fs, l.name)
-		}
+	var err error
+	if !l.rested(segs) {
+		err = l.settleFiles(segs)
 	}
 	for _, seg := range segs {
 		err = errors.Join(err, seg.Close())
@@ -185,6 +182,39 @@ func (l *Log) shutSegments(segs segments) error {
 	o := l.load()
 	l.dir.points.setAll(l.tp, o, segs[0].Base())
 	return nil
+}
+
+// rested says that every file of the log is on the device as it should be left: nothing was written since it was opened, or
+// since it was closed and opened again in between. A recovery ends with a sync, and a clean stop vouches for what it left.
+func (l *Log) rested(segs segments) bool {
+	o := l.load()
+	if o.RecoveryPoint < o.LogEnd || l.loose || l.commits.born < segs.active().Base() || l.epochs.Dirty() || l.producers.unwritten() {
+		return false
+	}
+	for _, seg := range segs {
+		if !seg.Rested() {
+			return false
+		}
+	}
+	return true
+}
+
+// settleFiles makes the files what a cleanly stopped broker leaves, durably. What was synced before is not synced again: of
+// a log that was, most often only the last entry of a time index is to come.
+func (l *Log) settleFiles(segs segments) error {
+	err := segs.active().Seal(context.Background())
+	for _, seg := range segs.notBelow(l.load().RecoveryPoint) {
+		if e := seg.SyncWritten(); e != nil && !errors.Is(e, fs.ErrClosed) {
+			err = errors.Join(err, fmt.Errorf("sync %s: %w", l.name, e))
+		}
+	}
+	err = errors.Join(err, l.syncDir(), l.epochs.Flush())
+	if err == nil {
+		if err = l.writeSnapshots(); err == nil {
+			_, err = l.producers.state.Take(l.fs, l.name)
+		}
+	}
+	return err
 }
 
 // exists says whether name is there; an error counts as yes, so that nothing is made over what cannot be looked at.

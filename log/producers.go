@@ -59,6 +59,14 @@ func (p *producers) overdue() bool {
 	return p.dueBytes > mostDue
 }
 
+// unwritten says that a snapshot is due, for a roll or for the end of the log. The caller holds write.
+func (p *producers) unwritten() bool {
+	p.mu.Lock()
+	waiting := len(p.due)
+	p.mu.Unlock()
+	return waiting > 0 || p.state.Due()
+}
+
 // dropAt forgets the waiting snapshot at an offset.
 func (p *producers) dropAt(offset int64) {
 	p.mu.Lock()

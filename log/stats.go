@@ -45,6 +45,7 @@ type DirStats struct {
 	Segments int
 	Unsynced int64 // offsets between Durable and LogEnd, over all logs
 	Mappings int   // mapped index files
+	Files    int   // open files of logs, see DirConfig.MaxOpenFiles
 	Free     int64 // bytes that may still be written on the root's device; -1 unknown
 	// CheckpointAge is how long ago the checkpoints were last written, or found to say what is so already; by DirConfig.Now.
 	CheckpointAge time.Duration
@@ -59,7 +60,7 @@ func (d *Dir) Stats() DirStats {
 	if d.fs == nil {
 		return DirStats{Free: -1}
 	}
-	s := DirStats{Mappings: d.budget.Mappings(), Free: -1, EventPanics: d.eventPanics.Load(), Failing: d.allFailures()}
+	s := DirStats{Mappings: d.budget.Mappings(), Files: d.budget.Files(), Free: -1, EventPanics: d.eventPanics.Load(), Failing: d.allFailures()}
 	for l := range d.open() {
 		s.Logs++
 		if l.ended() != nil {

@@ -276,7 +276,8 @@ type renamedInfo struct {
 
 func (r renamedInfo) Name() string { return r.name }
 
-// osEntry asks below the root, so that Info holds when the root has been renamed since.
+// osEntry has its information from the listing: below an os.Root every entry is looked at (fstatat) while the directory is
+// read, so that Info costs nothing and holds when the root has been renamed since.
 type osEntry struct {
 	fs.DirEntry
 	fs  *osFS
@@ -286,7 +287,7 @@ type osEntry struct {
 func (e *osEntry) path() string { return path.Join(e.dir, e.Name()) }
 
 func (e *osEntry) Info() (fs.FileInfo, error) {
-	fi, err := e.fs.root.Lstat(e.path())
+	fi, err := e.DirEntry.Info()
 	if err != nil {
 		return nil, e.fs.named("stat", e.path(), err)
 	}
