@@ -179,11 +179,16 @@ func (d *Dir) readRoot() (err error) {
 // Different partitions may be opened at the same time. ctx ends the wait for another call that opens or closes this
 // one, and a recovery.
 func (d *Dir) Open(ctx context.Context, tp TopicPartition, c Config) (*Log, error) {
-	return d.openListed(ctx, tp, c, nil)
+	return d.openAs(ctx, tp, c, opening{})
 }
 
-// openListed is Open for a caller that has just read the partition's folder; nil: Open reads it.
-func (d *Dir) openListed(ctx context.Context, tp TopicPartition, c Config, entries []fs.DirEntry) (*Log, error) {
+// opening is what the caller of an open knows or wants.
+type opening struct {
+	entries  []fs.DirEntry // what the folder holds, just read with nobody else at it; nil: the open reads it
+	onlyLogs bool          // a folder that is not a log's is errNoLog
+}
+
+func (d *Dir) openAs(ctx context.Context, tp TopicPartition, c Config, o opening) (*Log, error) {
 	if d.fs == nil {
 		return nil, ErrClosed
 	}
@@ -201,7 +206,11 @@ func (d *Dir) openListed(ctx context.Context, tp TopicPartition, c Config, entri
 		l.deliver()
 		d.deliver()
 	}()
-	if err := l.open(ctx, clean, entries); err != nil {
+	if err := l.open(ctx, clean, o); err != nil {
+		if err == errNoLog {
+			state = untouched
+			return nil, err
+		}
 		err = openError(l.name, err)
 		if ctx.Err() == nil {
 			d.note(&d.failures, tp, taskOpen, d.cfg.Now(), err)

@@ -66,7 +66,7 @@ func (d *Dir) OpenAll(ctx context.Context, o OpenAllOptions) error {
 	if d.fs == nil {
 		return ErrClosed
 	}
-	partitions, _, err := d.partitions(func(TopicPartition) bool { return false })
+	partitions, _, err := Folders(d.fs)
 	if err != nil {
 		return err
 	}
@@ -79,11 +79,15 @@ func (d *Dir) OpenAll(ctx context.Context, o OpenAllOptions) error {
 	for range min(d.cfg.RecoveryThreads, len(partitions)) {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(partitions)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				err := d.load(ctx, partitions[i], o)
-				if err != nil {
+				switch err := d.load(ctx, partitions[i], o); {
+				case err == errNoLog:
+					run.passOver()
+				case err != nil:
 					failed[i] = &PartitionError{partitions[i], err}
+					run.done(partitions[i], true)
+				default:
+					run.done(partitions[i], false)
 				}
-				run.done(partitions[i], err != nil)
 			}
 		})
 	}
@@ -107,6 +111,9 @@ func (d *Dir) OpenAll(ctx context.Context, o OpenAllOptions) error {
 	return report
 }
 
+// errNoLog: the folder is not a log's, whatever its name; see Dir.partitions.
+var errNoLog = errors.New("not a log's folder")
+
 func (d *Dir) load(ctx context.Context, tp TopicPartition, o OpenAllOptions) error {
 	if _, ok := d.Get(tp); ok {
 		return nil
@@ -115,7 +122,7 @@ func (d *Dir) load(ctx context.Context, tp TopicPartition, o OpenAllOptions) err
 	if o.Config != nil {
 		c = o.Config(tp)
 	}
-	l, err := d.Open(ctx, tp, c)
+	l, err := d.openAs(ctx, tp, c, opening{onlyLogs: true})
 	if err != nil {
 		return err
 	}
@@ -166,6 +173,14 @@ type loadRun struct {
 	mu      sync.Mutex
 	at      LoadProgress
 	reading map[TopicPartition]LoadProgress // Read and ToRead of each partition
+}
+
+// passOver takes a partition that is none out of the account.
+func (r *loadRun) passOver() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at.Partitions--
+	r.tell()
 }
 
 func (r *loadRun) done(tp TopicPartition, failed bool) {

@@ -163,7 +163,7 @@ func (m *move) open(ctx context.Context) error {
 		return err
 	}
 	dst.name, dst.cfg.MaxBytes = m.folder, 0
-	if err := dst.open(ctx, true, nil); err != nil {
+	if err := dst.open(ctx, true, opening{}); err != nil {
 		return err
 	}
 	m.dst = dst

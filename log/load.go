@@ -61,13 +61,15 @@ func (l *Log) listed(name string) bool {
 // open brings the partition folder into memory, creating it if it is absent. It is Kafka's load (settle leftovers, open
 // segments, recover what a clean stop did not vouch for, fit epochs and marks to what is there) with two differences:
 // whatever is cut with valid batches behind it is saved first, and everything is on the device before it is published.
-// entries is what the folder holds, nil if the caller does not know.
-func (l *Log) open(ctx context.Context, clean bool, entries []fs.DirEntry) (err error) {
+func (l *Log) open(ctx context.Context, clean bool, o opening) (err error) {
 	began := time.Now()
 	l.recovery = RecoveryReport{Clean: clean}
-	l.loading = &loading{entries: entries}
-	if entries == nil {
+	l.loading = &loading{entries: o.entries}
+	if o.entries == nil {
 		l.loading.entries, err = l.fs.ReadDir(l.name)
+	}
+	if err == nil && o.onlyLogs && strangers(l.loading.entries) {
+		return errNoLog
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = l.create(ctx)

@@ -71,7 +71,7 @@ func (d *Dir) openLone(dir string, c Config) (*Log, error) {
 	default:
 		return nil, fmt.Errorf("%w: %s holds %d partitions; use OpenDir", ErrNotLog, dir, len(partitions))
 	}
-	l, err := d.openListed(context.Background(), tp, c, entries)
+	l, err := d.openAs(context.Background(), tp, c, opening{entries: entries})
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,8 @@ func (b Behind) String() string {
 	return ""
 }
 
-// Behind reads what the file holds behind its entries. Normally there is nothing.
+// Behind reads what the file holds behind its entries. Normally there is nothing, and the length that the file had when it
+// was opened says so.
 func (t *Table) Behind() (Behind, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,12 +40,18 @@ func (t *Table) Behind() (Behind, error) {
 		return Behind{}, t.pathError("read", fs.ErrClosed)
 	case inHeap:
 		return Behind{}, nil
+	case active:
+		if !t.cut {
+			return Behind{First: entries}, nil
+		}
 	case sealed:
 		n, _, err := t.sealedCount()
 		if err != nil {
 			return Behind{}, err
 		}
-		entries = n
+		if entries = n; s.src.exact.Load() {
+			return Behind{First: n}, nil
+		}
 	}
 	t.open.Lock()
 	f, err := t.openFile(os.O_RDONLY)

@@ -98,4 +98,6 @@ type source struct {
 	// Of a sealed file, found out once: the number of entries (-1 before) and the last of them, written first.
 	n    atomic.Int64
 	last Raw
+
+	exact atomic.Bool // nothing stood behind the entries when the file was last opened
 }

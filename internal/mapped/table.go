@@ -326,6 +326,7 @@ func (t *Table) measure(l *lease) error {
 		return t.pathError("read", fmt.Errorf("%d bytes where %d entries were: %w", length, n, io.ErrUnexpectedEOF))
 	}
 	l.n = n
+	l.src.exact.Store(length == int64(n)*int64(t.size))
 	if n > 0 && !t.neverMap && t.fs.Traits(t.Name()).Mmap {
 		if m, err := l.f.Map(int64(n) * int64(t.size)); err == nil {
 			l.m = m

@@ -1,0 +1,27 @@
+//go:build unix
+
+package main
+
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// limitFiles sets how many descriptors the process may have. The hard limit stays, so it can be raised again.
+func limitFiles(n uint64) error {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return err
+	}
+	l.Cur = n
+	return unix.Setrlimit(unix.RLIMIT_NOFILE, &l)
+}
+
+func limitText() string {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return "unknown"
+	}
+	return strconv.FormatUint(l.Cur, 10)
+}
