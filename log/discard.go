@@ -99,10 +99,10 @@ func (l *Log) discard(taken []discarded) error {
 
 func (l *Log) removeDiscarded(w discarded) error {
 	if w.seg != nil {
-		if err := w.seg.Delete(); err != nil {
+		if err := w.seg.Abandon(); err != nil { // first: without a reader nothing has to be opened to be removed
 			return err
 		}
-		if err := w.seg.Abandon(); err != nil {
+		if err := w.seg.Delete(); err != nil {
 			return err
 		}
 	}
@@ -203,11 +203,17 @@ func (l *Log) dropped(segs segments, n int) {
 	}
 }
 
-// retireSnapshot marks the producer snapshot that belongs to a dropped segment, and gives the name it has then. One that
-// stays behind belongs to no segment: the next open removes it.
+// retireSnapshot marks the producer snapshot that belongs to a dropped segment, and gives the name it has then, "" if there
+// is none. One that stays behind belongs to no segment: the next open removes it.
 func (l *Log) retireSnapshot(base int64) string {
+	if !l.producers.takeStored(base) {
+		return ""
+	}
 	name := segment.FileName(base, ".snapshot")
-	if l.fs.Rename(l.path(name), l.path(name+".deleted")) != nil {
+	switch err := l.fs.Rename(l.path(name), l.path(name+".deleted")); {
+	case errors.Is(err, fs.ErrNotExist):
+		return ""
+	case err != nil:
 		return name
 	}
 	return name + ".deleted"

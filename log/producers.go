@@ -22,6 +22,7 @@ type producers struct {
 	mu       sync.Mutex
 	due      []producerstate.Snapshot
 	dueBytes int
+	stored   map[int64]bool // offsets of snapshots in the folder; of some of them the file is gone
 }
 
 // mostDue bounds the bytes of snapshots that wait: from there on the next round moves the recovery point.
@@ -50,6 +51,25 @@ func (p *producers) remember(base, end int64) error {
 	p.due = append(p.due, s)
 	p.dueBytes += 64 + 46*p.state.Len()
 	return nil
+}
+
+// storedLocked notes snapshots that are in the folder. mu is held.
+func (p *producers) storedLocked(offsets ...int64) {
+	if p.stored == nil {
+		p.stored = map[int64]bool{}
+	}
+	for _, offset := range offsets {
+		p.stored[offset] = true
+	}
+}
+
+// takeStored says whether there may be a snapshot at an offset, for a caller that takes it away.
+func (p *producers) takeStored(offset int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	there := p.stored[offset]
+	delete(p.stored, offset)
+	return there
 }
 
 // overdue says that too much waits to be written.
@@ -103,6 +123,7 @@ func (l *Log) writeSnapshots() error {
 			return fmt.Errorf("write the producer snapshot of %s: %w", l.name, err)
 		}
 		l.producers.mu.Lock()
+		l.producers.storedLocked(due[0].Offset)
 		if now := l.producers.due; len(now) > 0 && now[0].Offset == due[0].Offset {
 			l.producers.due = now[1:]
 		}
@@ -313,6 +334,9 @@ func (l *Log) loadProducers(ctx context.Context, segs segments, start, end int64
 	r := l.reload(start, end)
 	r.Listed = true
 	r.Snapshots = slices.DeleteFunc(snapshots, func(offset int64) bool { return slices.Contains(strays, offset) })
+	l.producers.mu.Lock()
+	l.producers.storedLocked(r.Snapshots...)
+	l.producers.mu.Unlock()
 	res, err := l.reloadBelow(ctx, segs, r, &l.recovery)
 	if err != nil {
 		return err

@@ -54,8 +54,12 @@ func (h *handle) release() error {
 // wrote notes that the file was changed, or may have been. The caller is a user and calls it behind the change: a sync
 // that runs meanwhile need not have seen it.
 func (h *handle) wrote() {
-	if !h.unsynced.Load() && h.unsynced.CompareAndSwap(false, true) {
-		h.users.Add(1)
+	if h.unsynced.Load() {
+		return
+	}
+	h.users.Add(1) // first: a sync that takes over unsynced takes this away
+	if !h.unsynced.CompareAndSwap(false, true) {
+		h.users.Add(-1)
 	}
 }
 
@@ -126,13 +130,14 @@ func (s *Segment) acquire() (*handle, error) {
 		case err != nil:
 			return nil, err
 		case opened:
-			s.budget().Open(&h.slot, h)
+			s.budget().Relieve()
 			return h, nil
 		}
 	}
 }
 
-// openFile opens the file, and makes the caller a user, unless it is open already.
+// openFile opens the file, counts it and makes the caller a user, unless it is open already. It is counted before others
+// can see it: whoever closes it finds it in the budget.
 func (s *Segment) openFile() (h *handle, opened bool, err error) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -152,6 +157,7 @@ func (s *Segment) openFile() (h *handle, opened bool, err error) {
 	}
 	h = s.newHandle(f)
 	h.users.Add(1)
+	s.budget().Open(&h.slot, h)
 	s.file.Store(h)
 	return h, true, nil
 }

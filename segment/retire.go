@@ -57,6 +57,10 @@ func (s *Segment) retire(suffix string, gone func() error) (err error) {
 		return errors.Join(err, s.o.FS.Rename(to, from))
 	}
 	for _, kind := range []string{idxSuffix, timeSuffix, txnSuffix} {
+		if kind == txnSuffix && s.txn.absent() {
+			err = nil
+			break
+		}
 		err = s.o.FS.Rename(s.nameWith(kind, s.suffix), s.nameWith(kind, suffix))
 	}
 	s.suffix = suffix

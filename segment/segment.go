@@ -92,8 +92,9 @@ func Create(dir string, base int64, o Options) (*Segment, error) {
 	}
 	h := s.newHandle(f)
 	if err == nil {
-		h.users.Add(1) // this call, until the file is counted
+		h.users.Add(1) // this call
 		h.wrote()
+		s.budget().Open(&h.slot, h)
 		s.file.Store(h)
 		s.pub.m = marks{next: base, maxTs: -1, maxTsOffset: base, firstTs: unknown}
 		s.mu.Lock()
@@ -106,7 +107,7 @@ func Create(dir string, base int64, o Options) (*Segment, error) {
 	}
 	s.state.set(active)
 	s.owned = true
-	s.budget().Open(&h.slot, h)
+	s.budget().Relieve()
 	h.users.Add(-1)
 	return s, nil
 }
@@ -114,6 +115,9 @@ func Create(dir string, base int64, o Options) (*Segment, error) {
 // discard removes what a failed Create left behind.
 func (s *Segment) discard(f vfs.File) {
 	s.dropIndexes()
+	if h := s.file.Load(); h != nil {
+		s.budget().Closed(&h.slot)
+	}
 	f.Close()
 	for _, kind := range []string{logSuffix, idxSuffix, timeSuffix} {
 		s.o.FS.Remove(s.name(kind))

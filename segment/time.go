@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 
 	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/timeindex"
 )
 
 // TimePosition is a record found by its timestamp.
@@ -177,6 +179,12 @@ func (s *Segment) maxTimestamp() (ts, offset int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	had := s.ix.Load() != nil
+	if !had && s.state.get() == opened && !s.gone {
+		if e, ok := s.glance(); ok {
+			s.pub.learn(m.cuts, func(m *marks) { m.maxTs, m.maxTsOffset = e.Timestamp, e.Offset })
+			return e.Timestamp, e.Offset, nil
+		}
+	}
 	x, err := s.loadIndexes(s.state.get() == active)
 	if err != nil {
 		return 0, 0, err
@@ -187,6 +195,18 @@ func (s *Segment) maxTimestamp() (ts, offset int64, err error) {
 		err = s.dropIndexes() // a glance, not a use: retention looks at every segment
 	}
 	return ts, offset, err
+}
+
+// glance reads the last time index entry without opening the indexes: retention asks thousands of segments, most of which
+// nobody will use. It is false where there is anything to wonder about, and then the indexes are checked, or made anew. mu
+// is held.
+func (s *Segment) glance() (timeindex.Entry, bool) {
+	e, err := timeindex.Glance(s.name(timeSuffix), s.base, s.o.index())
+	last := s.base + min(maxRelative, math.MaxInt64-s.base)
+	if m := s.pub.load(); m.next >= 0 {
+		last = m.next - 1
+	}
+	return e, err == nil && e.Timestamp > 0 && e.Offset <= last
 }
 
 func (s *Segment) readLargest() (ts, offset int64, err error) {

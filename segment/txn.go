@@ -44,6 +44,7 @@ func (t *txns) use(s *Segment, create bool, f func(x *txnindex.Index) error) err
 	opened, err := t.useLocked(s, create, f)
 	if opened != nil && opened.out.CompareAndSwap(true, false) {
 		s.budget().Open(&opened.slot, opened)
+		s.budget().Relieve()
 	}
 	if opened != nil {
 		opened.users.Add(-1)
@@ -229,6 +230,13 @@ func (t *txns) truncate(s *Segment, offset int64) error {
 		return nil
 	}
 	return err
+}
+
+// absent says that there is no file, for sure.
+func (t *txns) absent() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.none
 }
 
 // synced says whether all that was written is durable.

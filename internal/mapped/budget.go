@@ -87,12 +87,12 @@ func (b *Budget) Files() int {
 	return b.files.n
 }
 
-// Open counts an open file in and closes what has to go for it, which may have to be synced first. The caller is at the
-// file and holds no lock that a Holder's methods take.
+// Open counts an open file in; Relieve must follow. The caller is at the file, and nobody else knows of it yet.
 func (b *Budget) Open(s *Slot, of Holder) {
-	leaving := b.admit(&b.files, s, of)
-	giveBack(leaving)
-	b.relieve()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.holder = of
+	b.files.add(s)
 }
 
 // Closed counts an open file out; it is harmless if it is out already.
@@ -123,12 +123,20 @@ func (b *Budget) forget(r *ring, s *Slot) {
 	r.remove(s)
 }
 
-// relieve makes room where more files are open than there should be and those that nobody is at have to be settled first:
-// several at a time, so that the next ones find files that need not be.
-func (b *Budget) relieve() {
-	if !b.crowded() {
-		return
+// Relieve closes what is open beyond the limit. Where what nobody is at has to be settled before, it does that for several
+// at a time, so that the next ones find files that need not be. The caller holds no lock that a Holder's Settle or GiveBack
+// takes.
+func (b *Budget) Relieve() {
+	b.mu.Lock()
+	leaving := b.files.shrink(b.files.limit)
+	crowded := b.files.n > b.files.limit
+	b.mu.Unlock()
+	if giveBack(leaving); crowded {
+		b.settle()
 	}
+}
+
+func (b *Budget) settle() {
 	b.settling.Lock()
 	defer b.settling.Unlock()
 	b.mu.Lock()
@@ -150,12 +158,6 @@ func (b *Budget) relieve() {
 	leaving = b.files.shrink(b.files.limit)
 	b.mu.Unlock()
 	giveBack(leaving)
-}
-
-func (b *Budget) crowded() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.files.n > b.files.limit
 }
 
 func giveBack(leaving []Holder) {

@@ -136,6 +136,7 @@ func Create(o Options) (*Table, error) {
 	t.unsynced = true
 	t.state.Store(&state{src: src})
 	t.budget.Open(&l.slot, l)
+	t.budget.Relieve()
 	return t, nil
 }
 
@@ -257,7 +258,7 @@ func (t *Table) acquire(src *source) (*lease, error) {
 	l, leaving, err := t.openLease(src)
 	giveBack(leaving)
 	if err == nil && l.f != nil {
-		t.budget.relieve()
+		t.budget.Relieve()
 	}
 	return l, err
 }
