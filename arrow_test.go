@@ -23,10 +23,10 @@ var floors = map[string]int{
 	"segment": 3, "internal/producerstate": 3,
 	"retention": 4, "compaction": 4,
 	"log": 5, "log/logtest": 5,
-	"replica": 6, "replica/controller": 6, "replica/placement": 6,
+	"replica": 6, "replica/controller": 6, "replica/placement": 6, "replica/replicatest": 6,
 	"coordinator/txn": 7, "coordinator/group": 7,
 	"producer": 8, "consumer": 8,
-	".": 9, "cmd/partlog": 9,
+	".": 9, "cmd/partlog": 9, "replica/replicatest/sim": 9,
 }
 
 // alone are packages that import nothing of this module.
@@ -34,7 +34,7 @@ var alone = []string{"record", "vfs", "retention", "internal/golden", "internal/
 
 // testSupport are packages that only tests and each other may import: what they need must not reach a program that
 // imports the library (rapid registers flags).
-var testSupport = []string{"vfs/vfstest", "log/logtest", "internal/golden"}
+var testSupport = []string{"vfs/vfstest", "log/logtest", "internal/golden", "replica/replicatest", "replica/replicatest/sim"}
 
 // modules are the only dependencies, each with the packages that may use it; nil is all of them.
 var modules = map[string][]string{

@@ -1,0 +1,403 @@
+package replicatest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller"
+)
+
+// truth is what stands in the store.
+type truth struct {
+	known      bool
+	revision   int64
+	state      controller.Partition
+	topic      [16]byte
+	assign     replica.Assign
+	registered [10]int64 // broker epoch that the controller knows of a node
+	peers      [10]replica.Peer
+}
+
+// glimpse is a store that shows one key: what a node sees of it.
+type glimpse struct {
+	replica.Store
+	v replica.Versioned
+}
+
+func (g glimpse) Watch(context.Context, string) iter.Seq2[replica.Versioned, error] {
+	return func(yield func(replica.Versioned, error) bool) { yield(g.v, nil) }
+}
+
+// published tells everybody of a key that changed.
+func (s *sim) published(key string) {
+	s.truth.revision++
+	if strings.HasPrefix(key, controller.IDsPrefix) {
+		for _, r := range s.rulers {
+			s.after(s.between(100*time.Microsecond, 3*time.Millisecond), func() { r.see(key) })
+		}
+		return
+	}
+	v, err := s.store.Get(s.ctx, key)
+	if err != nil {
+		s.fail("%v", err)
+		return
+	}
+	for news, err := range controller.Follow(s.ctx, glimpse{v: v}) {
+		if err != nil {
+			s.fail("what the store holds of %s: %v", key, err)
+			return
+		}
+		switch {
+		case news.Partition == partition && !news.Deleted:
+			s.decided(news)
+			s.tell(s.truth.assign)
+		case news.Peer.Node > 0:
+			s.truth.registered[news.Peer.Node], s.truth.peers[news.Peer.Node] = news.Peer.BrokerEpoch, news.Peer
+			s.tell(news.Peer)
+		}
+	}
+}
+
+// decided is a change of the partition.
+func (s *sim) decided(news controller.News) {
+	before, now := s.truth.state, news.State
+	if s.truth.known {
+		switch {
+		case now.PartitionEpoch <= before.PartitionEpoch:
+			s.fail("partition epoch %d follows %d", now.PartitionEpoch, before.PartitionEpoch)
+		case now.LeaderEpoch < before.LeaderEpoch, now.LeaderEpoch == before.LeaderEpoch && now.Leader != before.Leader:
+			s.fail("leader %d of epoch %d follows %d of %d", now.Leader, now.LeaderEpoch, before.Leader, before.LeaderEpoch)
+		}
+		switch {
+		case now.Leader != before.Leader:
+			s.counts.add("elections", 1)
+		case len(now.ISR) < len(before.ISR):
+			s.counts.add("isr shrinks", 1)
+		case len(now.ISR) > len(before.ISR):
+			s.counts.add("isr expands", 1)
+		}
+		if now.Recovering && now.LeaderEpoch > before.LeaderEpoch {
+			s.counts.add("unclean elections", 1)
+			s.model.excuse("an unclean election")
+		}
+	}
+	s.note("decided: leader %d, epoch %d, version %d, in sync %v, eligible %v, replicas %v", now.Leader, now.LeaderEpoch, now.PartitionEpoch, now.ISR, now.ELR, now.Replicas)
+	s.truth.known, s.truth.state, s.truth.topic = true, now, news.TopicID
+	s.truth.assign = now.Assign(news.TopicID)
+	for _, id := range now.ISR {
+		if !slices.Contains(before.ISR, id) {
+			s.model.member(id, 0)
+		}
+	}
+}
+
+func (s *sim) tell(e replica.Event) {
+	revision := s.truth.revision
+	for _, n := range s.nodes {
+		d := s.between(100*time.Microsecond, 2*time.Millisecond)
+		if !s.calm && s.chance(0.02) {
+			d += s.between(0, 50*time.Millisecond)
+		}
+		s.schedule(s.now+d, n, anyLife, func() { n.hear(revision, e) })
+	}
+}
+
+// ruler is a controller, which may rule or believe so.
+type ruler struct {
+	s       *sim
+	id      int
+	at      place
+	core    *controller.Core
+	session replica.Session
+	rules   bool
+	rule    int // its rules so far: what belongs to an earlier one does not count
+	heard   time.Duration
+	asked   map[uint64]func(controller.Reply)
+	made    bool // it has asked for the topic
+}
+
+func (r *ruler) cutOff() bool {
+	b := &r.s.net.blocked
+	return b[r.at][atStore] > 0 || b[atStore][r.at] > 0
+}
+
+// tick keeps the session, claims the rule if nobody has it, and passes time.
+func (r *ruler) tick() {
+	s := r.s
+	s.after(15*time.Millisecond, r.tick)
+	if r.core == nil {
+		r.core = controller.New(controller.Config{MinISR: s.MinISR, UncleanElection: s.unclean, UncleanInterval: 100 * time.Millisecond, ImbalanceInterval: 300 * time.Millisecond})
+	}
+	if r.cutOff() {
+		if r.session != nil && s.now-r.heard > sessionTime && !over(r.session) {
+			s.store.Expire(r.session)
+			s.note("the session of controller %d is over", r.id)
+		}
+	} else {
+		r.heard = s.now
+	}
+	switch {
+	case r.rules && !r.cutOff() && over(r.session) && s.chance(0.2):
+		r.step(controller.Deposed{})
+		r.end()
+	case r.rules:
+		r.step(controller.Tick{})
+		if r.rules && !r.made && !s.truth.known {
+			r.create()
+		}
+	case !r.cutOff():
+		if v, err := s.store.Get(s.ctx, controller.ClaimKey); err == nil && v.Value == nil {
+			r.claim()
+		}
+	}
+}
+
+func (r *ruler) claim() {
+	s := r.s
+	session, err := s.store.Session(s.ctx, sessionTime)
+	if err != nil {
+		s.fail("%v", err)
+		return
+	}
+	epoch, version, ok, err := controller.Claim(s.ctx, s.store, session, replica.NodeID(100+r.id), began.Add(s.now))
+	if err != nil {
+		s.fail("%v", err)
+	}
+	if !ok || err != nil {
+		session.Close()
+		return
+	}
+	s.note("controller %d rules in epoch %d", r.id, epoch)
+	s.counts.add("controllers elected", 1)
+	r.session, r.rules, r.asked = session, true, map[uint64]func(controller.Reply){}
+	r.rule++
+	rule := r.rule
+	s.after(s.between(100*time.Microsecond, 4*time.Millisecond), func() {
+		if r.rule != rule || !r.rules {
+			return
+		}
+		keys, err := s.store.List(s.ctx, "/")
+		if err != nil {
+			s.fail("%v", err)
+			return
+		}
+		r.step(controller.Elected{Epoch: epoch, Version: version, Keys: keys})
+	})
+}
+
+func (r *ruler) end() {
+	r.rules = false
+	r.rule++
+	if r.session != nil {
+		r.session.Close()
+		r.session = nil
+	}
+}
+
+// create makes the topic, once enough nodes are there.
+func (r *ruler) create() {
+	s := r.s
+	for _, n := range s.nodes {
+		if s.truth.registered[n.id] == 0 {
+			return
+		}
+	}
+	r.made = true
+	var assignment []replica.NodeID
+	for i := range s.Replicas {
+		assignment = append(assignment, replica.NodeID(i+1))
+	}
+	r.ask(controller.CreateTopic{Topic: partition.Topic, Assignment: [][]replica.NodeID{assignment}, ID: [16]byte{1}}, func(a controller.Reply) {
+		if a.Err != nil {
+			r.made = false
+		}
+	})
+}
+
+// ask is a request to the controller; its answer comes at most once.
+func (r *ruler) ask(e controller.Event, answer func(controller.Reply)) {
+	tag := r.s.tag()
+	switch q := e.(type) {
+	case controller.CreateTopic:
+		q.Tag, e = tag, q
+	case controller.AlterPartition:
+		q.Tag, e = tag, q
+	case controller.Reassign:
+		q.Tag, e = tag, q
+	case controller.Elect:
+		q.Tag, e = tag, q
+	case controller.ControlledShutdown:
+		q.Tag, e = tag, q
+	}
+	if r.asked == nil {
+		r.asked = map[uint64]func(controller.Reply){}
+	}
+	r.asked[tag] = answer
+	r.step(e)
+}
+
+// see is news of a node.
+func (r *ruler) see(key string) {
+	s := r.s
+	if !r.rules {
+		return
+	}
+	if r.cutOff() {
+		s.after(10*time.Millisecond, func() { r.see(key) })
+		return
+	}
+	v, err := s.store.Get(s.ctx, key)
+	if err != nil {
+		s.fail("%v", err)
+		return
+	}
+	r.step(controller.Seen{Versioned: v})
+}
+
+func (r *ruler) step(e controller.Event) {
+	s := r.s
+	for _, a := range r.core.Step(began.Add(s.now), e, nil) {
+		switch a := a.(type) {
+		case controller.Commit:
+			r.commit(a)
+		case controller.Reply:
+			if answer := r.asked[a.Tag]; answer != nil {
+				delete(r.asked, a.Tag)
+				answer(a)
+			}
+		case controller.Resign:
+			s.note("controller %d resigns: %v", r.id, a.Err)
+			s.counts.add("controllers resigned", 1)
+			r.end()
+		case controller.Damaged:
+			s.fail("controller %d cannot read %s: %v", r.id, a.Key, a.Err)
+		}
+	}
+}
+
+// commit brings a transaction to the store, and its fate back, or not.
+func (r *ruler) commit(c controller.Commit) {
+	s, rule := r.s, r.rule
+	back := func(versions []int64, err error) {
+		if r.rule == rule && r.rules {
+			r.step(controller.Committed{Tag: c.Tag, Versions: versions, Err: err})
+		}
+	}
+	unknown := errors.New("no answer")
+	s.after(s.between(100*time.Microsecond, 2*time.Millisecond), func() {
+		if s.net.blocked[r.at][atStore] > 0 {
+			s.after(sessionTime, func() { back(nil, unknown) })
+			return
+		}
+		tx := c.Transaction
+		if s.mutant.noGuard {
+			tx.Guards = nil
+			for i := range tx.Writes {
+				tx.Writes[i].IfVersion = replica.AnyVersion
+			}
+		}
+		if s.mutant.electOutside {
+			s.electOutside(tx.Writes)
+		}
+		versions, err := s.store.Commit(s.ctx, tx)
+		if err != nil {
+			s.counts.add("controller writes refused", 1)
+		} else {
+			s.counts.add("controller writes", 1)
+			for _, w := range tx.Writes {
+				s.published(w.Key)
+			}
+		}
+		if s.net.blocked[atStore][r.at] > 0 {
+			versions, err = nil, unknown
+		}
+		s.after(s.between(100*time.Microsecond, time.Millisecond), func() { back(versions, err) })
+	})
+}
+
+// electOutside changes a write that elects: another live replica, not in sync, leads.
+func (s *sim) electOutside(writes []replica.Write) {
+	for i, w := range writes {
+		if !strings.HasSuffix(w.Key, "/state") || !s.truth.known {
+			continue
+		}
+		var v map[string]any
+		d := json.NewDecoder(bytes.NewReader(w.Value))
+		d.UseNumber()
+		if d.Decode(&v) != nil || v["leader"] == json.Number("-1") {
+			continue
+		}
+		if v["leader_epoch"] == json.Number(itoa(int(s.truth.state.LeaderEpoch))) {
+			continue
+		}
+		for _, id := range s.truth.state.Replicas {
+			n := s.node(id)
+			if n.up && !slices.Contains(s.truth.state.ISR, id) && !slices.Contains(s.truth.state.ELR, id) {
+				v["leader"], v["isr"] = id, []replica.NodeID{id}
+				writes[i].Value, _ = json.Marshal(v)
+				break
+			}
+		}
+	}
+}
+
+// ruling is the controller to ask, mostly.
+func (s *sim) ruling() *ruler {
+	if s.calm || s.chance(0.9) {
+		var best *ruler
+		for _, r := range s.rulers {
+			if r.rules && !over(r.session) {
+				best = r
+			}
+		}
+		if best != nil {
+			return best
+		}
+	}
+	return s.rulers[s.rng.IntN(len(s.rulers))]
+}
+
+// propose brings a leader's proposal to a controller. Exactly one answer comes back, if only from impatience.
+func (n *node) propose(a replica.Action) {
+	s, tag := n.s, a.Tag
+	prop := a.Proposal
+	s.counts.add("proposals", 1)
+	switch m := s.mutant; {
+	case m.anyLife:
+		prop.BrokerEpochs = nil
+	case m.expandEarly:
+		prop.ISR, prop.BrokerEpochs = slices.Clone(s.truth.state.Replicas), nil
+	case m.ownShrink && len(prop.ISR) < len(s.truth.state.ISR):
+		n.later(0, func() {
+			n.step(replica.ISRAnswer{Tag: tag, ISR: prop.ISR, LeaderEpoch: prop.LeaderEpoch, PartitionEpoch: prop.PartitionEpoch})
+		})
+		return
+	}
+	n.asks[tag] = true
+	life, broker := n.life, n.broker
+	answer := func(e replica.ISRAnswer) {
+		if n.life == life && n.asks[tag] {
+			delete(n.asks, tag)
+			n.step(e)
+		}
+	}
+	n.later(askLimit, func() { answer(replica.ISRAnswer{Tag: tag, Err: replica.RequestTimedOut}) })
+	r := s.ruling()
+	s.send(n.place(), r.at, func() {
+		q := controller.AlterPartition{Node: n.id, BrokerEpoch: broker, TopicID: s.truth.topic, Partition: partition, Proposal: prop}
+		r.ask(q, func(reply controller.Reply) {
+			e := replica.ISRAnswer{Tag: tag, ISR: reply.Partition.ISR, LeaderEpoch: reply.Partition.LeaderEpoch, PartitionEpoch: reply.Partition.PartitionEpoch}
+			if reply.Err != nil && !errors.As(reply.Err, &e.Err) {
+				e.Err = replica.Unknown
+			}
+			s.send(r.at, n.place(), func() { answer(e) })
+		})
+	})
+}

@@ -1,0 +1,221 @@
+package replicatest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller"
+)
+
+// FaultKind is a way to go wrong.
+type FaultKind uint8
+
+const (
+	Kill         FaultKind = iota // the process of Node ends at once, and comes back after For
+	PowerLoss                     // so does its machine: what was not synced may be gone, or a part of it
+	Blackout                      // all machines lose power at once
+	CleanStop                     // Node is shut down as it should be, and comes back
+	Pause                         // nothing happens in the process for a while
+	Isolate                       // nothing comes from or to Node
+	OneWay                        // nothing comes from Node to Other
+	Split                         // nothing comes from Node to Other or back
+	CutStore                      // Node does not reach the store
+	SlowDisk                      // each access takes Amount longer, in microseconds
+	FullDisk                      // Amount bytes are left on the disk
+	Clock                         // the wall clock jumps by Amount ms, the steady one ahead if that is positive
+	CutRuler                      // controller Node does not reach the store
+	Depose                        // the session of controller Node ends, and it does not know
+	Reassign                      // the partition moves to nodes drawn from Amount
+	Cancel                        // a move that is under way is cancelled
+	ElectFirst                    // a preferred election is held
+	ElectUnclean                  // an unclean election is held by hand, if the run allows them
+	Lossy                         // Amount percent of all messages are lost
+	Slow                          // every message takes Amount ms longer
+	faultKinds   = iota
+)
+
+var faultNames = [...]string{"kill", "power loss", "blackout", "clean stop", "pause", "isolate", "one way", "split", "cut from store", "slow disk",
+	"full disk", "clock", "cut controller", "depose", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow"}
+
+// String is a short name.
+func (k FaultKind) String() string {
+	if int(k) < len(faultNames) {
+		return faultNames[k]
+	}
+	return "unknown"
+}
+
+// Fault is something that goes wrong.
+type Fault struct {
+	Kind        FaultKind
+	At, For     time.Duration // since the storm began; how long until it is mended
+	Node, Other int
+	Amount      int64
+}
+
+// String is one line.
+func (f Fault) String() string {
+	return fmt.Sprintf("at %v for %v: %v, node %d, other %d, amount %d", f.At.Round(time.Microsecond), f.For.Round(time.Microsecond), f.Kind, f.Node, f.Other, f.Amount)
+}
+
+// weights are how often each kind is drawn.
+var weights = [faultKinds]int{Kill: 10, PowerLoss: 8, Blackout: 1, CleanStop: 5, Pause: 6, Isolate: 6, OneWay: 5, Split: 4, CutStore: 5, SlowDisk: 3,
+	FullDisk: 2, Clock: 3, CutRuler: 3, Depose: 3, Reassign: 4, Cancel: 1, ElectFirst: 3, ElectUnclean: 1, Lossy: 2, Slow: 2}
+
+// plan draws what goes wrong. Some runs are of one kind of fault mostly.
+func (p *profile) plan(rng *rand.Rand) []Fault {
+	w := weights
+	for range rng.IntN(3) {
+		w[rng.IntN(faultKinds)] += 20
+	}
+	total := 0
+	for _, n := range w {
+		total += n
+	}
+	plan := []Fault{}
+	many := 2 + rng.IntN(3+int(p.Storm/(100*time.Millisecond)))
+	for range many {
+		n, kind := rng.IntN(total), FaultKind(0)
+		for n >= w[kind] {
+			n -= w[kind]
+			kind++
+		}
+		f := Fault{Kind: kind, At: time.Duration(rng.Int64N(int64(p.Storm))), For: 5*time.Millisecond + time.Duration(rng.Int64N(int64(200*time.Millisecond))),
+			Node: 1 + rng.IntN(p.Nodes), Other: 1 + rng.IntN(p.Nodes), Amount: rng.Int64N(1 << 40)}
+		switch kind {
+		case CutRuler, Depose:
+			f.Node = rng.IntN(p.rulers)
+		case SlowDisk:
+			f.Amount = 200 + f.Amount%20000
+		case FullDisk:
+			f.Amount %= 2000
+		case Clock:
+			f.Amount = f.Amount%2000 - 800
+		case Lossy:
+			f.Amount = 5 + f.Amount%40
+		case Slow:
+			f.Amount = 1 + f.Amount%30
+		}
+		plan = append(plan, f)
+	}
+	slices.SortFunc(plan, func(a, b Fault) int { return int(a.At - b.At) })
+	return plan
+}
+
+// strike lets a fault happen, and asks for its end.
+func (s *sim) strike(f Fault) {
+	if s.calm {
+		return
+	}
+	s.note("-- %v", f)
+	s.counts.add("fault: "+f.Kind.String(), 1)
+	n := s.node(replica.NodeID(f.Node))
+	mend := func(undo func()) {
+		s.after(f.For, func() {
+			if !s.calm {
+				undo()
+			}
+		})
+	}
+	a, b := place(f.Node), place(f.Other)
+	switch f.Kind {
+	case Kill:
+		n.kill()
+		mend(n.start)
+	case PowerLoss:
+		n.lose(uint64(f.Amount))
+		mend(n.start)
+	case Blackout:
+		for i, n := range s.nodes {
+			n.lose(uint64(f.Amount) + uint64(i))
+			s.after(f.For+s.between(0, 20*time.Millisecond), n.start)
+		}
+	case CleanStop:
+		s.leave(n)
+		mend(n.start)
+	case Pause:
+		n.paused = max(n.paused, s.now+f.For)
+	case Isolate:
+		s.net.isolate(a, 1)
+		mend(func() { s.net.isolate(a, -1) })
+	case OneWay:
+		s.net.cut(a, b, 1)
+		mend(func() { s.net.cut(a, b, -1) })
+	case Split:
+		s.net.cut(a, b, 1)
+		s.net.cut(b, a, 1)
+		mend(func() {
+			s.net.cut(a, b, -1)
+			s.net.cut(b, a, -1)
+		})
+	case CutStore:
+		s.net.cut(a, atStore, 1)
+		mend(func() { s.net.cut(a, atStore, -1) })
+	case SlowDisk:
+		n.drag = time.Duration(f.Amount) * time.Microsecond
+		mend(func() { n.drag = 0 })
+	case FullDisk:
+		n.full1 = true
+		n.full.SetQuota(f.Amount)
+		mend(func() { n.full.SetQuota(-1) })
+	case Clock:
+		n.skew = time.Duration(f.Amount) * time.Millisecond
+		if f.Amount > 0 && f.Amount < 300 {
+			n.fast += n.skew
+			if n.rep != nil && n.rep.p != nil {
+				n.step(replica.Tick{})
+			}
+		}
+	case CutRuler:
+		r := s.rulers[f.Node%len(s.rulers)]
+		s.net.cut(r.at, atStore, 1)
+		mend(func() { s.net.cut(r.at, atStore, -1) })
+	case Depose:
+		if r := s.rulers[f.Node%len(s.rulers)]; r.session != nil {
+			s.store.Expire(r.session)
+		}
+	case Reassign:
+		rng := rand.New(rand.NewPCG(uint64(f.Amount), 3))
+		to := []replica.NodeID{}
+		for _, i := range rng.Perm(s.Nodes)[:s.Replicas] {
+			to = append(to, replica.NodeID(i+1))
+		}
+		s.ruling().ask(controller.Reassign{Partition: partition, To: to}, func(controller.Reply) {})
+	case Cancel:
+		s.ruling().ask(controller.Reassign{Partition: partition}, func(controller.Reply) {})
+	case ElectFirst:
+		s.ruling().ask(controller.Elect{Election: controller.ToLeader}, func(controller.Reply) {})
+	case ElectUnclean:
+		if s.unclean {
+			s.ruling().ask(controller.Elect{Election: controller.Uncleanly}, func(controller.Reply) {})
+		}
+	case Lossy:
+		s.net.lossy += float64(f.Amount) / 100
+		mend(func() { s.net.lossy -= float64(f.Amount) / 100 })
+	case Slow:
+		s.net.slow += time.Duration(f.Amount) * time.Millisecond
+		mend(func() { s.net.slow -= time.Duration(f.Amount) * time.Millisecond })
+	}
+}
+
+// leave stops a node as it should be: the controller takes it out of service first, unless that takes too long.
+func (s *sim) leave(n *node) {
+	if !n.up {
+		return
+	}
+	life, gone := n.life, false
+	stop := func() {
+		if !gone && n.life == life {
+			gone = true
+			n.stop()
+			if s.calm {
+				n.start()
+			}
+		}
+	}
+	s.ruling().ask(controller.ControlledShutdown{Node: n.id, BrokerEpoch: n.broker}, func(controller.Reply) { s.after(time.Millisecond, stop) })
+	s.after(30*time.Millisecond, stop)
+}

@@ -1,0 +1,464 @@
+package replicatest
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/replica"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// entry is what stands at an offset.
+type entry struct {
+	kind  entryKind
+	epoch int32
+	id    uint64 // of a record; of a marker, its transaction
+}
+
+type entryKind uint8
+
+const (
+	hole entryKind = iota // nothing: compacted, or before a log that began later
+	data
+	commitMarker
+	abortMarker
+)
+
+type seenRecord struct {
+	offset int64
+	id     uint64
+}
+
+func seen(r record.Record) seenRecord { return seenRecord{r.Offset, idOf(r)} }
+
+func idOf(r record.Record) uint64 {
+	if len(r.Value) < 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(r.Value)
+}
+
+// origin is where a record comes from.
+type origin struct {
+	idempotent bool
+	txn        *txn
+	key        int
+}
+
+// txn is a transaction; it is decided before its marker is written.
+type txn struct{ decided entryKind }
+
+// model is what must be so.
+type model struct {
+	s    *sim
+	dec  *record.Decoder
+	all  map[uint64]uint64 // by epoch and offset
+	book []origin          // by record id
+
+	committed []entry         // by offset
+	once      map[uint64]bool // ids of idempotent records in it
+	leaders   map[int32]replica.NodeID
+	marks     map[uint64]int64 // high watermark by epoch
+
+	excused bool   // committed records may be lost
+	stamp   uint64 // how often that began or ended
+
+	mirrors [10][]entry // what the log of a node holds
+	synced  [10]int64   // of it, what survives a power loss, of a node that is down
+	saved   [10]int64
+	power   [10]bool // it was lost since the log was open
+	starts  [10]int64
+	scratch []entry
+}
+
+func newModel(s *sim) model {
+	return model{s: s, dec: record.NewDecoder(record.Limits{}), all: map[uint64]uint64{}, book: make([]origin, 1), once: map[uint64]bool{},
+		leaders: map[int32]replica.NodeID{}, marks: map[uint64]int64{}}
+}
+
+// newRecord gives out an id.
+func (m *model) newRecord(o origin) uint64 {
+	m.book = append(m.book, o)
+	return uint64(len(m.book) - 1)
+}
+
+// excuse says that committed records may be lost from now on.
+func (m *model) excuse(why string) {
+	if !m.excused {
+		m.s.note("from here on committed records may be lost: %s", why)
+		m.s.counts.add("times committed records may be lost", 1)
+		m.excused = true
+		m.stamp++
+	}
+}
+
+// equal says whether two entries of an offset may stand beside each other.
+func (m *model) equal(a, b entry) bool {
+	return a == b || m.s.compacted && (a.kind == hole || b.kind == hole)
+}
+
+// decode appends the entries of a batch that begins at base in an epoch.
+func (m *model) decode(b record.Batch, epoch int32, list []entry) []entry {
+	if b.Control() && b.Count() > 0 { // compaction leaves markers without their record
+		id, _, _ := b.Producer()
+		kind := abortMarker
+		if commits(b, m.dec) {
+			kind = commitMarker
+		}
+		return append(list, entry{kind, epoch, uint64(id)})
+	}
+	next := b.BaseOffset()
+	for r, err := range b.Records(m.dec) {
+		if err != nil {
+			m.s.fail("a batch cannot be read: %v", err)
+			return list
+		}
+		for ; next < r.Offset; next++ {
+			list = append(list, entry{})
+		}
+		list = append(list, entry{data, epoch, idOf(r)})
+		next++
+	}
+	for ; next <= b.LastOffset(); next++ {
+		list = append(list, entry{})
+	}
+	return list
+}
+
+// place puts an entry into a node's mirror.
+func (m *model) place(n *node, offset int64, e entry) {
+	list := m.mirrors[n.id]
+	for int64(len(list)) < offset {
+		list = append(list, entry{})
+	}
+	m.mirrors[n.id] = append(list[:offset], e)
+	if e.kind == hole {
+		return
+	}
+	key := uint64(e.epoch)<<40 | uint64(offset)
+	what := e.id<<2 | uint64(e.kind)
+	if known, ok := m.all[key]; !ok {
+		m.all[key] = what
+	} else if known != what {
+		m.s.fail("epoch %d, offset %d is record %d at node %d, and %d elsewhere", e.epoch, offset, e.id, n.id, known>>2)
+	}
+	if offset > 0 && list[offset-1].kind != hole && list[offset-1].epoch > e.epoch {
+		m.s.fail("node %d has epoch %d at offset %d behind epoch %d", n.id, e.epoch, offset, list[offset-1].epoch)
+	}
+}
+
+// appended is what a log took.
+func (m *model) appended(r *rep, a *replica.Action, done log.Appended) {
+	raw := a.Raw
+	if a.Role == log.Leader {
+		b, err := record.View(raw)
+		if err != nil {
+			m.s.fail("%v", err)
+			return
+		}
+		m.scratch = m.decode(b, r.log.Offsets().LeaderEpoch, m.scratch[:0])
+		for i, e := range m.scratch {
+			m.place(r.n, done.Base+int64(i), e)
+		}
+		return
+	}
+	end := r.log.Offsets().LogEnd
+	for len(raw) > 0 {
+		b, rest, err := record.Next(raw)
+		if err != nil {
+			break
+		}
+		raw = rest
+		if b.LastOffset() >= end {
+			break
+		}
+		m.scratch = m.decode(b, b.LeaderEpoch(), m.scratch[:0])
+		for i, e := range m.scratch {
+			m.place(r.n, b.BaseOffset()+int64(i), e)
+		}
+	}
+}
+
+// cut is a truncation that was carried out.
+func (m *model) cut(r *rep, end int64) {
+	id := r.n.id
+	if end < int64(len(m.mirrors[id])) {
+		m.mirrors[id] = m.mirrors[id][:end]
+	}
+	r.checked, r.hw = min(r.checked, end), min(r.hw, end)
+	if slices.Contains(m.s.truth.state.ISR, id) {
+		m.member(id, end)
+	}
+}
+
+func (m *model) reset(r *rep, start int64) {
+	m.mirrors[r.n.id] = make([]entry, start)
+	r.checked, r.hw = start, start
+	if slices.Contains(m.s.truth.state.ISR, r.n.id) {
+		m.member(r.n.id, start)
+	}
+}
+
+// member checks that a member of the in-sync set has what is committed from an offset on.
+func (m *model) member(id replica.NodeID, from int64) {
+	n := m.s.node(id)
+	if m.excused || n.lost || m.s.Patient {
+		return
+	}
+	m.has(n, from, "is in sync")
+}
+
+func (m *model) has(n *node, from int64, why string) {
+	if n.rep != nil {
+		from = max(from, n.rep.log.Offsets().LogStart)
+	} else {
+		from = max(from, m.starts[n.id])
+	}
+	list := m.mirrors[n.id]
+	if len(list) < len(m.committed) {
+		m.s.fail("node %d %s and its log ends at %d, committed is everything below %d", n.id, why, len(list), len(m.committed))
+		return
+	}
+	for o := from; o < int64(len(m.committed)); o++ {
+		if !m.equal(list[o], m.committed[o]) {
+			m.s.fail("node %d %s and has %v at offset %d, committed is %v", n.id, why, list[o], o, m.committed[o])
+			return
+		}
+	}
+}
+
+// elected is a leader that begins to serve.
+func (m *model) elected(r *rep, mark int64) {
+	epoch := r.leads
+	if other, ok := m.leaders[epoch]; ok && other != r.n.id {
+		m.s.fail("epoch %d has two leaders: %d and %d", epoch, other, r.n.id)
+		return
+	}
+	m.leaders[epoch] = r.n.id
+	m.s.counts.add("leaders that began", 1)
+	if m.excused || epoch != m.s.truth.state.LeaderEpoch {
+		return
+	}
+	if !r.n.lost {
+		m.has(r.n, 0, "leads epoch "+itoa(int(epoch)))
+	}
+}
+
+// marked is a high watermark that moved.
+func (m *model) marked(r *rep, to int64) {
+	s, n := m.s, r.n
+	s.noteMark(n.id, to)
+	r.hw = to
+	list := m.mirrors[n.id]
+	if to > int64(len(list)) {
+		s.fail("node %d has a high watermark of %d and a log that ends at %d", n.id, to, len(list))
+		return
+	}
+	if r.leads >= 0 {
+		key := uint64(r.leads)<<8 | uint64(n.id)
+		if to < m.marks[key] {
+			s.fail("the high watermark of leader %d fell from %d to %d in epoch %d", n.id, m.marks[key], to, r.leads)
+			return
+		}
+		m.marks[key] = to
+	}
+	if m.excused {
+		return
+	}
+	known := int64(len(m.committed))
+	if r.leads >= 0 && to > known {
+		for o := known; o < to; o++ {
+			m.commit(list[o])
+		}
+		for _, id := range s.truth.state.ISR {
+			m.member(id, known)
+		}
+	}
+	if to > int64(len(m.committed)) {
+		s.fail("node %d has a high watermark of %d, committed is everything below %d", n.id, to, len(m.committed))
+		return
+	}
+	for o := max(r.checked, r.log.Offsets().LogStart); o < to; o++ {
+		if !m.equal(list[o], m.committed[o]) {
+			s.fail("node %d has %v at offset %d below its high watermark, committed is %v", n.id, list[o], o, m.committed[o])
+			return
+		}
+	}
+	r.checked = max(r.checked, to)
+}
+
+func (m *model) commit(e entry) {
+	m.committed = append(m.committed, e)
+	if e.kind == data && e.id < uint64(len(m.book)) && m.book[e.id].idempotent {
+		if m.once[e.id] {
+			m.s.fail("record %d of an idempotent producer is committed twice, now at offset %d", e.id, len(m.committed)-1)
+		}
+		m.once[e.id] = true
+	}
+	m.s.counts.add("records committed", 1)
+}
+
+// acknowledged is what a producer was told with acks=all.
+func (m *model) acknowledged(base int64, ids []uint64) {
+	if m.excused {
+		return
+	}
+	m.s.counts.add("records acknowledged by all", int64(len(ids)))
+	for i, id := range ids {
+		o := base + int64(i)
+		if o >= int64(len(m.committed)) {
+			m.s.fail("record %d is acknowledged at offset %d, committed is everything below %d", id, o, len(m.committed))
+			return
+		}
+		if e := m.committed[o]; e.id != id && e.kind != hole {
+			m.s.fail("record %d is acknowledged at offset %d, committed there is %v", id, o, e)
+			return
+		}
+	}
+}
+
+// closed is a process that ends.
+func (m *model) closed(r *rep) {
+	o := r.log.Offsets()
+	m.synced[r.n.id], m.starts[r.n.id], m.power[r.n.id] = o.Durable, o.LogStart, false
+}
+
+func (m *model) deleted(n *node) {
+	m.mirrors[n.id], m.synced[n.id], m.starts[n.id] = nil, 0, 0
+}
+
+// powerLost marks a disk that may have lost what was not synced.
+func (m *model) powerLost(n *node) {
+	m.power[n.id] = true
+	if m.synced[n.id] < int64(len(m.mirrors[n.id])) {
+		n.lost = true
+	}
+	m.tooMany()
+}
+
+func (m *model) tooMany() {
+	lost := 0
+	for _, n := range m.s.nodes {
+		if n.lost {
+			lost++
+		}
+	}
+	if lost >= m.s.MinISR && !m.s.synced {
+		m.excuse("as many nodes as min.insync.replicas may have lost a tail")
+	}
+}
+
+// vanished is a start without a log.
+func (m *model) vanished(n *node) {
+	if len(m.mirrors[n.id]) == 0 {
+		return
+	}
+	if !m.power[n.id] || m.synced[n.id] > 0 {
+		m.s.fail("the log of node %d is gone, %d was durable", n.id, m.synced[n.id])
+	}
+	m.mirrors[n.id] = nil
+}
+
+// opened compares a log with what it held.
+func (m *model) opened(r *rep, saved int64) {
+	n, s := r.n, m.s
+	o := r.log.Offsets()
+	list := m.mirrors[n.id]
+	power := m.power[n.id]
+	switch end := o.LogEnd; {
+	case end > int64(len(list)):
+		s.fail("the log of node %d ends at %d, before it was %d", n.id, end, len(list))
+	case end == int64(len(list)):
+		if power && n.lost {
+			n.lost = false
+			s.note("node %d has lost nothing", n.id)
+		}
+	case !power:
+		s.fail("the log of node %d ends at %d, before the process was killed it was %d", n.id, end, len(list))
+	case end < m.synced[n.id]:
+		s.fail("the log of node %d ends at %d, %d was durable", n.id, end, m.synced[n.id])
+	default:
+		s.counts.add("tails lost", 1)
+		s.counts.add("records of tails lost", int64(len(list))-end)
+		s.note("node %d has lost what was between %d and %d", n.id, end, len(list))
+		m.mirrors[n.id] = list[:end]
+	}
+	if s.failure != "" {
+		return
+	}
+	m.power[n.id] = false
+	if saved >= 0 && !power {
+		if at := min(max(saved, o.LogStart), o.LogEnd); o.HighWatermark != at {
+			s.fail("the checkpoint of node %d says %d, its high watermark is %d", n.id, saved, o.HighWatermark)
+			return
+		}
+	}
+	r.hw, r.checked = o.HighWatermark, 0
+	m.scan(r)
+}
+
+// scan reads a log and compares it with its mirror.
+func (m *model) scan(r *rep) {
+	s, list := m.s, m.mirrors[r.n.id]
+	o := r.log.Offsets()
+	next := o.LogStart
+	for b, err := range r.log.Batches(s.ctx, o.LogStart, log.WithIsolation(log.LogEnd)) {
+		if err != nil {
+			if !errors.Is(err, log.ErrOffsetOutOfRange) {
+				s.fail("the log of node %d cannot be read: %v", r.n.id, err)
+			}
+			return
+		}
+		m.scratch = m.decode(b, b.LeaderEpoch(), m.scratch[:0])
+		for i, e := range m.scratch {
+			at := b.BaseOffset() + int64(i)
+			if at < next {
+				continue
+			}
+			if at >= int64(len(list)) || !m.equal(e, list[at]) || at > next && !s.compacted {
+				s.fail("node %d has %v at offset %d, it was %v", r.n.id, e, at, list[min(at, int64(len(list)-1))])
+				return
+			}
+			next = at + 1
+		}
+	}
+	if next < o.LogEnd && !s.compacted {
+		s.fail("the log of node %d can be read to %d, it ends at %d", r.n.id, next, o.LogEnd)
+	}
+}
+
+// resync believes a leader after committed records were lost.
+func (m *model) resync(leader *rep) {
+	if !m.excused {
+		return
+	}
+	m.excused = false
+	m.stamp++
+	list := m.mirrors[leader.n.id][:leader.hw]
+	lost := 0
+	for o, e := range m.committed {
+		if o >= len(list) || !m.equal(list[o], e) {
+			lost++
+		}
+	}
+	m.s.counts.add("committed records lost", int64(lost))
+	m.s.note("%d committed records were lost", lost)
+	m.committed = m.committed[:0]
+	clear(m.once)
+	for _, e := range list {
+		m.committed = append(m.committed, e)
+		if e.kind == data && m.book[e.id].idempotent {
+			m.once[e.id] = true
+		}
+	}
+	for _, n := range m.s.nodes {
+		if n.rep != nil {
+			n.rep.checked = 0
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package replicatest
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/partlog/partlog/replica"
+)
+
+// Options of a run. The zero value of a field but Seed is drawn from the seed.
+type Options struct {
+	Seed uint64
+	// Storm is how long things go wrong, in simulated time; 0: 1 s.
+	Storm time.Duration
+	// Steps ends the storm early, after so many events; 0: no bound.
+	Steps int
+
+	Nodes    int // of the cluster, at most 9; 0: 3 to 5
+	Replicas int // of the partition, at most Nodes; 0: mostly 3
+	MinISR   int // min.insync.replicas; 0: mostly 2
+
+	Truncation replica.Truncation
+	// Patient overlooks members of the in-sync set that lack committed records for the moment, and reports only what is
+	// lost or different for good: on leaders, in the eyes of consumers, and in the calm.
+	Patient bool
+	// Mutant breaks the code in a known way; Mutants lists the names.
+	Mutant string
+
+	// Plan is what goes wrong; nil: drawn from the seed. Plan of a run can be had from its Outcome, to run parts of it.
+	Plan []Fault
+	// Still is a network that loses, repeats and reorders nothing by itself.
+	Still bool
+	// History keeps what happened, for Outcome.History.
+	History bool
+}
+
+// profile is Options with everything drawn.
+type profile struct {
+	Options
+	rulers    int
+	unclean   bool // unclean.leader.election.enable
+	compacted bool
+	segment   int64
+	retention int64 // retention.bytes; 0: none
+	loss, dup float64
+	late      float64 // chance of a message to be late by far
+	producers int
+	consumers int
+	think     time.Duration
+	synced    bool // replica.Config.CountSynced
+}
+
+// Times of the simulated cluster: Kafka's, shortened alike.
+const (
+	lagTime     = 120 * time.Millisecond // replica.lag.time.max.ms
+	sessionTime = 90 * time.Millisecond
+	fetchWait   = 40 * time.Millisecond
+	fetchLimit  = 60 * time.Millisecond
+	backOff     = 10 * time.Millisecond
+	markTime    = 50 * time.Millisecond
+	askLimit    = 80 * time.Millisecond // a client's or proposer's patience with one request
+	calmTime    = 800 * time.Millisecond
+)
+
+func (o Options) profile(rng *rand.Rand) profile {
+	p := profile{Options: o}
+	if p.Storm <= 0 {
+		p.Storm = time.Second
+	}
+	pick := func(field *int, drawn int) {
+		if *field <= 0 {
+			*field = drawn
+		}
+	}
+	pick(&p.Nodes, []int{3, 3, 3, 4, 5}[rng.IntN(5)])
+	p.Nodes = min(p.Nodes, 9)
+	pick(&p.Replicas, []int{3, 3, 3, 3, 2, 4}[rng.IntN(6)])
+	p.Replicas = min(p.Replicas, p.Nodes)
+	pick(&p.MinISR, []int{2, 2, 2, 2, 1, 3}[rng.IntN(6)])
+	p.MinISR = min(p.MinISR, p.Replicas)
+	p.rulers = 1 + rng.IntN(3)
+	p.unclean = rng.IntN(8) == 0
+	p.compacted = rng.IntN(6) == 0
+	p.segment = []int64{1 << 20, 1 << 20, 4 << 10, 1 << 10}[rng.IntN(4)]
+	if rng.IntN(4) == 0 {
+		p.retention = 2 << 10
+		p.segment = 1 << 10
+	}
+	p.synced = rng.IntN(8) == 0
+	switch rng.IntN(3) {
+	case 0:
+	case 1:
+		p.loss, p.dup = 0.005, 0.005
+	case 2:
+		p.loss, p.dup, p.late = 0.03*rng.Float64(), 0.03*rng.Float64(), 0.02*rng.Float64()
+	}
+	if o.Still {
+		p.loss, p.dup, p.late = 0, 0, 0
+	}
+	p.producers = 1 + rng.IntN(3)
+	p.consumers = 2
+	p.think = time.Duration(10+rng.IntN(40)) * time.Millisecond
+	return p
+}

@@ -1,0 +1,441 @@
+package replicatest
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/vfs"
+)
+
+// rep is the replica of a node: the core, its log, and what the log still has to do.
+type rep struct {
+	n   *node
+	p   *replica.Partition
+	log *log.Log
+
+	todo  []replica.Action // of the log, in order; the first is under way if busy
+	busy  bool
+	stash map[uint64]stash // what consumers' reads found, by read tag
+	tick  time.Duration    // when the next tick comes; 0: none
+	unpin func()
+
+	// As the core stands.
+	role  replica.Role
+	epoch int32
+	leads int32 // epoch it serves as leader; -1
+
+	epochs  []log.EpochEntry
+	latest  int32
+	start   int64
+	hw      int64 // last told to the log
+	checked int64 // of what lies below its high watermark, how much was compared
+}
+
+type stash struct {
+	records []seenRecord
+	next    int64
+	stamp   uint64
+}
+
+// highWatermarks is the mark in the checkpoint of a root, -1 if there is none.
+func highWatermarks(fsys vfs.FS) (int64, error) {
+	entries, err := checkpoint.ReadOffsets(fsys, checkpoint.HighWatermarks)
+	if at, ok := entries[checkpoint.Partition(partition)]; ok {
+		return at, err
+	}
+	return -1, err
+}
+
+// begin gives a log that was opened its replica.
+func (r *rep) begin(unclean bool) {
+	r.epochs = nil
+	start := r.state()
+	saved := start.HighWatermark
+	if r.n.s.mutant.forgetMark {
+		start.HighWatermark = start.LogStart
+	}
+	r.p = replica.New(partition, r.n.config(), start, unclean)
+	r.refresh()
+	at := r.p.Status().HighWatermark
+	if at != saved {
+		r.n.s.fail("node %d begins with a high watermark of %d, its log has %d", r.n.id, at, saved)
+	}
+	r.hw = at
+	r.arm()
+}
+
+// refresh notes how the core stands.
+func (r *rep) refresh() {
+	if r.p == nil {
+		return
+	}
+	st := r.p.Status()
+	r.role, r.epoch = st.Role, st.LeaderEpoch
+	leads := int32(-1)
+	if st.Role == replica.Leader && st.Active {
+		leads = st.LeaderEpoch
+	}
+	if leads >= 0 && leads != r.leads {
+		r.leads = leads
+		r.n.s.note("node %d leads epoch %d from %d, high watermark %d, in sync %v", r.n.id, leads, st.EpochStart, st.HighWatermark, st.ISR)
+		r.n.s.model.elected(r, st.HighWatermark)
+	}
+	r.leads = leads
+	if r.n.lost && !st.UncleanStop && st.Role != replica.Idle {
+		r.n.lost = false
+		r.n.s.note("node %d has caught up", r.n.id)
+	}
+}
+
+func (r *rep) state() replica.LogState {
+	o := r.log.Offsets()
+	if r.epochs == nil || r.latest != o.LeaderEpoch || r.start != o.LogStart {
+		r.epochs, r.latest, r.start = r.log.Epochs(), o.LeaderEpoch, o.LogStart
+	}
+	return replica.LogState{Offsets: o, Epochs: r.epochs}
+}
+
+// arm asks for the tick the core wants.
+func (r *rep) arm() {
+	due := r.p.NextTick()
+	if due.IsZero() {
+		return
+	}
+	at := due.Sub(began) - r.n.fast
+	if r.tick > r.n.s.now && r.tick <= at {
+		return
+	}
+	at = max(at, r.n.s.now+time.Microsecond)
+	r.tick = at
+	r.n.s.schedule(at, r.n, r.n.life, func() {
+		if r.tick == at {
+			r.tick = 0
+		}
+		if r.n.rep == r {
+			r.n.step(replica.Tick{})
+		}
+	})
+}
+
+// act carries out an action, or sees to it that it will be.
+func (r *rep) act(a *replica.Action) {
+	n, s := r.n, r.n.s
+	switch a.Kind {
+	case replica.SetHighWatermark:
+		r.setHighWatermark(a.Offset)
+	case replica.DoRead:
+		d := *a
+		n.later(r.latency(), func() { r.read(d) })
+	case replica.SendFetch:
+		s.counts.add("fetches", 1)
+		to, f := a.To, a.Fetch
+		s.send(n.place(), place(to), func() { s.node(to).fetch(f) })
+	case replica.Reply:
+		r.reply(a)
+	case replica.ProposeISR:
+		n.propose(*a)
+	case replica.SetRemoval:
+		if s.compacted {
+			old := r.unpin
+			r.unpin = r.log.PinRemoval("replicas", a.Offset)
+			if old != nil {
+				old()
+			}
+		}
+	case replica.Fail:
+		r.failed(a.Err)
+	default:
+		r.todo = append(r.todo, *a)
+		r.pump()
+	}
+}
+
+// failed is a replica that gave up: the process has to begin anew.
+func (r *rep) failed(err error) {
+	n, s := r.n, r.n.s
+	if !n.full1 {
+		s.fail("the replica of node %d gave up: %v", n.id, err)
+		return
+	}
+	s.note("the replica of node %d gave up: %v", n.id, err)
+	s.counts.add("replicas that gave up", 1)
+	n.later(0, func() {
+		n.kill()
+		s.after(20*time.Millisecond, n.start)
+	})
+}
+
+func (r *rep) latency() time.Duration {
+	return r.n.s.between(5*time.Microsecond, 60*time.Microsecond) + r.n.drag
+}
+
+// pump begins the next thing the log has to do.
+func (r *rep) pump() {
+	if r.busy || len(r.todo) == 0 || r.n.rep != r {
+		return
+	}
+	r.busy = true
+	r.n.later(r.latency(), func() {
+		if r.n.rep != r {
+			return
+		}
+		a := r.todo[0]
+		r.todo = slices.Delete(r.todo, 0, 1)
+		r.busy = false
+		r.carryOut(a)
+		r.pump()
+	})
+}
+
+// drain lets the log finish, for a stop.
+func (r *rep) drain() {
+	for len(r.todo) > 0 && r.n.s.failure == "" {
+		a := r.todo[0]
+		r.todo = slices.Delete(r.todo, 0, 1)
+		r.carryOut(a)
+	}
+}
+
+func (r *rep) carryOut(a replica.Action) {
+	n, s := r.n, r.n.s
+	switch a.Kind {
+	case replica.DoAppend:
+		e := r.append(&a)
+		n.step(e)
+	case replica.DoTruncate:
+		before := r.log.Offsets().LogEnd
+		stale := r.epochs
+		to := a.Offset
+		if s.mutant.cutMore && to > 0 && to < before {
+			to--
+		}
+		end, err := r.log.Truncate(s.ctx, to)
+		if err == nil {
+			if end < before {
+				s.counts.add("truncations", 1)
+				s.counts.add("records truncated", before-end)
+				s.note("node %d cuts its log from %d to %d", n.id, before, end)
+			}
+			s.model.cut(r, end)
+		}
+		r.epochs = nil
+		st := r.state()
+		if s.mutant.keepEpochs && stale != nil {
+			st.Epochs = stale
+		}
+		n.step(replica.Truncated{Tag: a.Tag, Err: err, State: st})
+	case replica.DoReset:
+		err := r.log.ResetTo(s.ctx, a.Offset)
+		if err == nil {
+			s.counts.add("resets", 1)
+			s.note("node %d empties its log and begins at %d", n.id, a.Offset)
+			s.model.reset(r, a.Offset)
+		}
+		r.epochs = nil
+		n.step(replica.Truncated{Tag: a.Tag, Err: err, State: r.state()})
+	case replica.DoEpoch:
+		var err error
+		if !s.mutant.noEpoch {
+			err = r.log.AssignEpoch(a.LeaderEpoch)
+		}
+		r.epochs = nil
+		n.step(replica.Assigned{Tag: a.Tag, Err: err, State: r.state()})
+	case replica.DoSync:
+		err := r.log.Sync(s.ctx)
+		n.step(replica.Synced{Tag: a.Tag, Err: err, State: r.state()})
+	case replica.PersistHighWatermark:
+		if err := n.dir.RunOnce(s.ctx, n.mono()); err != nil && !n.full1 {
+			s.fail("node %d: background work: %v", n.id, err)
+		}
+		if r.log.Offsets().LogStart != r.start {
+			n.step(replica.LogChanged{State: r.state()})
+		}
+	case replica.SetLogStart:
+		if err := r.log.DeleteRecords(s.ctx, a.Offset); err != nil && !errors.Is(err, log.ErrPolicy) && !n.full1 {
+			s.fail("node %d: log start %d: %v", n.id, a.Offset, err)
+		}
+		n.step(replica.LogChanged{State: r.state()})
+	case replica.Delete:
+		s.counts.add("replicas deleted", 1)
+		s.note("node %d deletes its replica", n.id)
+		s.model.closed(r)
+		if err := n.dir.Delete(s.ctx, partition); err != nil && !n.full1 {
+			s.fail("node %d: delete: %v", n.id, err)
+		}
+		n.rep = nil
+		s.model.deleted(n)
+	}
+}
+
+// append carries out an append. Markers of transactions go the way that a coordinator's do.
+func (r *rep) append(a *replica.Action) replica.Appended {
+	s := r.n.s
+	var done log.Appended
+	var err error
+	epoch := a.LeaderEpoch
+	if a.Role == log.Follower {
+		done, err = r.log.AppendBatches(s.ctx, a.Raw, log.AppendOptions{As: log.Follower, LeaderEpoch: &epoch})
+	} else if b, _ := record.View(a.Raw); b.Control() {
+		done, err = r.endTxn(b, epoch)
+	} else {
+		fence := &epoch
+		if s.mutant.noEpoch {
+			fence = nil
+		}
+		done, err = r.log.AppendBatches(s.ctx, a.Raw, log.AppendOptions{LeaderEpoch: fence})
+	}
+	if err == nil && !done.Duplicate && done.Last >= done.Base {
+		s.counts.add("appends", 1)
+		s.model.appended(r, a, done)
+	} else if done.Duplicate {
+		s.counts.add("duplicates recognised", 1)
+	}
+	if err != nil {
+		s.counts.add("appends refused", 1)
+		s.note("node %d: append refused: %v", r.n.id, err)
+	}
+	st := r.state()
+	return replica.Appended{Tag: a.Tag, Base: done.Base, Last: done.Last, AppendTime: done.AppendTime, Duplicate: done.Duplicate, Err: err, State: st}
+}
+
+// endTxn writes a marker, if the log has seen no newer leader.
+func (r *rep) endTxn(b record.Batch, epoch int32) (log.Appended, error) {
+	if r.log.Offsets().LeaderEpoch != epoch {
+		return log.Appended{Base: -1, Last: -1, AppendTime: -1}, log.ErrFenced
+	}
+	id, e, _ := b.Producer()
+	return r.log.EndTxn(r.n.s.ctx, record.Producer{ID: id, Epoch: e}, commits(b, r.n.s.model.dec), 0, 2)
+}
+
+func commits(b record.Batch, d *record.Decoder) bool {
+	for rec := range b.Records(d) {
+		t, _ := record.ParseControl(rec.Key)
+		return t == record.Commit
+	}
+	return false
+}
+
+// read carries out a read: bytes for followers, records for consumers.
+func (r *rep) read(a replica.Action) {
+	n, s := r.n, r.n.s
+	if n.rep != r {
+		return
+	}
+	e := replica.Read{Tag: a.Tag, Next: a.Offset}
+	isolation := a.Isolation
+	if s.mutant.readOpen && isolation == log.ReadCommitted {
+		isolation = log.ReadUncommitted
+	}
+	if s.mutant.readPast && isolation == log.ReadUncommitted {
+		isolation = log.LogEnd
+	}
+	f, err := r.log.Fetch(s.ctx, a.Offset, log.FetchOptions{Isolation: isolation, MaxBytes: a.MaxBytes, WholeBatches: true})
+	if err == nil {
+		e.Bytes = f.Len()
+		if e.Next, err = f.NextOffset(); e.Bytes == 0 {
+			e.Next = a.Offset
+		}
+		if err == nil && a.Isolation == log.LogEnd {
+			e.Raw = make([]byte, e.Bytes)
+			_, err = f.ReadAt(e.Raw, 0)
+		} else if err == nil {
+			st := stash{next: e.Next, stamp: s.model.stamp}
+			for rec, bad := range f.Records() {
+				if err = bad; bad != nil {
+					break
+				}
+				st.records = append(st.records, seen(rec))
+			}
+			r.stash[a.Tag] = st
+		}
+		f.Close()
+	}
+	if e.Err = err; err != nil && n.full1 {
+		s.counts.add("reads refused by a full disk", 1)
+	} else if err != nil && !errors.Is(err, log.ErrOffsetOutOfRange) {
+		s.fail("node %d cannot read at %d: %v", n.id, a.Offset, err)
+		return
+	}
+	e.State = r.state()
+	n.step(e)
+	delete(r.stash, a.Tag)
+}
+
+// reply brings an answer to who asked.
+func (r *rep) reply(a *replica.Action) {
+	s, n := r.n.s, r.n
+	if a.Tag < clientTags {
+		to, e := a.To, replica.FetchResponse{From: n.id, Tag: a.Tag, Result: a.Result}
+		s.send(n.place(), place(to), func() { s.node(to).fetched(e) })
+		return
+	}
+	answer := result{Result: a.Result, from: n.id}
+	if st, ok := r.stash[a.ReadTag]; ok {
+		answer.records, answer.next, answer.stamp = st.records, st.next, st.stamp
+	} else {
+		answer.next = -1
+	}
+	tag := a.Tag
+	if tag&phantom != 0 {
+		return
+	}
+	s.send(n.place(), clients, func() {
+		if done := s.asked[tag]; done != nil {
+			delete(s.asked, tag)
+			done(answer)
+		}
+	})
+}
+
+// setHighWatermark moves the mark of the log.
+func (r *rep) setHighWatermark(to int64) {
+	got, err := r.log.SetHighWatermark(to)
+	if err != nil {
+		if !r.n.full1 {
+			r.n.s.fail("node %d: high watermark %d: %v", r.n.id, to, err)
+		}
+		return
+	}
+	if got != to {
+		r.n.s.fail("node %d: the high watermark should be %d and is %d", r.n.id, to, got)
+		return
+	}
+	r.n.s.model.marked(r, to)
+}
+
+// phantom marks tags whose answer nobody waits for.
+const phantom = 1 << 61
+
+// fetch takes a follower's request.
+func (n *node) fetch(f replica.FetchRequest) {
+	m := n.s.mutant
+	if m.noFence {
+		f.LeaderEpoch, f.LastFetchedEpoch = -1, -1
+	}
+	if m.anyLife {
+		f.BrokerEpoch = -1
+	}
+	if m.early && n.rep != nil && n.rep.role == replica.Leader {
+		g := f
+		g.Tag, g.Offset, g.LastFetchedEpoch, g.MaxWait, g.MinBytes = clientTags|phantom, n.rep.log.Offsets().LogEnd, -1, 0, 0
+		n.step(g)
+	}
+	n.step(f)
+}
+
+// fetched takes a leader's answer.
+func (n *node) fetched(e replica.FetchResponse) {
+	m := n.s.mutant
+	if m.noDiverge {
+		e.Result.Diverged = false
+	}
+	if m.markAtEnd && e.Result.Err == replica.None && e.Result.HighWatermark >= 0 {
+		e.Result.HighWatermark = max(e.Result.LogEnd, e.Result.HighWatermark)
+	}
+	n.step(e)
+}

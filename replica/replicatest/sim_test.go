@@ -1,0 +1,107 @@
+package replicatest_test
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/replicatest"
+)
+
+// play runs seeds side by side, until the time is up or done says so.
+func play(t *testing.T, o replicatest.Options, first, seeds uint64, limit time.Duration, done func(replicatest.Outcome) bool) replicatest.Counts {
+	t.Helper()
+	var (
+		next  atomic.Uint64
+		stop  atomic.Bool
+		mu    sync.Mutex
+		wg    sync.WaitGroup
+		total = replicatest.Counts{}
+		began = time.Now()
+	)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for !stop.Load() && time.Since(began) < limit {
+				i := next.Add(1) - 1
+				if i >= seeds {
+					return
+				}
+				c := o
+				c.Seed = first + i
+				r := replicatest.Run(c)
+				mu.Lock()
+				total.Add(r.Counts)
+				if done(r) {
+					stop.Store(true)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return total
+}
+
+func report(t *testing.T, o replicatest.Outcome) {
+	t.Helper()
+	small := replicatest.Shrink(o, 200)
+	t.Errorf("seed %d: %s\nsmallest: %s, %d faults: %v\n%s", o.Options.Seed, o.Failure, small.Failure, len(small.Options.Plan), small.Options.Plan,
+		strings.Join(small.History, "\n"))
+}
+
+// Clusters with lost messages, partitions, pauses, crashes, power losses, moves and rival controllers keep what they
+// committed, and recover. Invariants L1, L2, R5, R6.
+func TestClustersKeepWhatTheyCommit(t *testing.T) {
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 60
+	}
+	total := play(t, replicatest.Options{}, 1, seeds, 8*time.Second, func(o replicatest.Outcome) bool {
+		if o.Failed() {
+			report(t, o)
+		}
+		return o.Failed()
+	})
+	if t.Failed() {
+		return
+	}
+	t.Logf("\n%v", total)
+	for _, what := range []string{"kills", "tails lost", "elections", "truncations", "isr shrinks", "isr expands", "messages lost",
+		"transactions aborted", "records acknowledged by all", "records consumed"} {
+		if total[what] == 0 {
+			t.Errorf("too quiet: no %s in %d runs", what, total["runs"])
+		}
+	}
+}
+
+// The same options play the same run, to the last event.
+func TestARunIsDetermined(t *testing.T) {
+	for seed := range uint64(20) {
+		a, b := replicatest.Run(replicatest.Options{Seed: seed}), replicatest.Run(replicatest.Options{Seed: seed, History: true})
+		if a.Digest != b.Digest || a.Steps != b.Steps {
+			t.Fatalf("seed %d: %d steps and %x, then %d and %x", seed, a.Steps, a.Digest, b.Steps, b.Digest)
+		}
+	}
+}
+
+// A follower that truncates to its high watermark, as the classic description has it, loses committed records, and logs
+// that differ: the simulator finds both.
+func TestTruncationToTheHighWatermarkLosesAndDiverges(t *testing.T) {
+	lost, differ := 0, 0
+	play(t, replicatest.Options{Truncation: replica.ByHighWatermark, Patient: true, MinISR: 2}, 1, 2000, 15*time.Second, func(o replicatest.Outcome) bool {
+		switch {
+		case strings.Contains(o.Failure, "its log ends at"):
+			lost++
+		case strings.Contains(o.Failure, "committed is"), strings.Contains(o.Failure, "elsewhere"):
+			differ++
+		}
+		return lost > 0 && differ > 0
+	})
+	if lost == 0 || differ == 0 {
+		t.Errorf("%d runs lost records, in %d they differ", lost, differ)
+	}
+}
