@@ -188,7 +188,7 @@ func (l *Log) retire(seg *segment.Segment, gone func() error) error {
 func (l *Log) dropped(segs segments, n int) {
 	rest, start := segs[n:], segs[n].Base()
 	l.producers.state.OnLogStart(max(start, l.load().LogStart))
-	l.producers.drop(start, math.MaxInt64)
+	l.producers.drop(start-1, math.MaxInt64) // the one where the log begins now is all that tells of those that went
 	l.update(func(o *Offsets) {
 		o.LogStart = max(o.LogStart, start)
 		o.HighWatermark = max(o.HighWatermark, start)

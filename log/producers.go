@@ -131,6 +131,24 @@ func (l *Log) writeSnapshots() error {
 	}
 }
 
+// writeSnapshotAt writes the one that is due at an offset, if there is one. The caller holds the round token.
+func (l *Log) writeSnapshotAt(offset int64) error {
+	p := l.producers
+	p.mu.Lock()
+	i := slices.IndexFunc(p.due, func(s producerstate.Snapshot) bool { return s.Offset == offset })
+	if i < 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	s := p.due[i]
+	p.mu.Unlock()
+	if err := s.Write(l.fs, l.name); err != nil {
+		return fmt.Errorf("write the producer snapshot of %s: %w", l.name, err)
+	}
+	p.dropAt(offset)
+	return nil
+}
+
 // restable computes the last stable offset anew. It runs under marks.mu; the lock of unstable is a leaf.
 func (l *Log) restable(o *Offsets) {
 	o.LastStable = l.producers.unstable.LastStable(o.HighWatermark, o.LogStart)

@@ -138,6 +138,9 @@ func (l *Log) carryOut(ctx context.Context, r *RetentionReport, drop []retention
 			return err
 		}
 	}
+	if err := l.saveSnapshots(ctx, drop); err != nil {
+		return err
+	}
 	for len(drop) > 0 {
 		n, err := l.dropSome(ctx, drop, cuts)
 		for _, d := range drop[:n] {
@@ -167,6 +170,28 @@ func (l *Log) raiseFirst(ctx context.Context, drop []retention.Drop, cuts uint64
 	}
 	if err := l.raiseStart(ctx, start); err != nil && !errors.Is(err, ErrNoSpace) {
 		return err
+	}
+	return nil
+}
+
+// saveSnapshots writes the snapshots of where the log will begin that still wait for the recovery point to move: once the
+// segments are gone nothing else tells a recovery of their producers, who may repeat batches. One for which there is no room
+// is done without.
+func (l *Log) saveSnapshots(ctx context.Context, drop []retention.Drop) error {
+	if len(drop) > syncEach {
+		drop = drop[len(drop)-1:]
+	}
+	if len(drop) == 0 {
+		return nil
+	}
+	if err := l.commits.acquire(ctx); err != nil {
+		return err
+	}
+	defer l.commits.release()
+	for _, d := range drop {
+		if err := l.writeSnapshotAt(d.End); err != nil && !isNoSpace(err) {
+			return l.fail(err)
+		}
 	}
 	return nil
 }
