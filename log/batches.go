@@ -32,7 +32,7 @@ func (v *view) eachBatch(ctx context.Context, offset int64, o readOptions, yield
 	c.run(ctx, func(b record.Batch, _ int64, err error) bool {
 		if err == nil && o.isolation == ReadCommitted {
 			var hides bool
-			if hides, err = aborts.hides(b); hides {
+			if hides, err = aborts.hides(b, c.segs); hides {
 				return true
 			}
 			if err != nil {
@@ -48,12 +48,13 @@ func (v *view) eachBatch(ctx context.Context, offset int64, o readOptions, yield
 type cursor struct {
 	v      *view
 	o      readOptions
-	next   int64  // offset wanted
-	need   int64  // the bound must reach this first: the end of a batch that it cuts in two
-	cuts   uint64 // truncations that next has survived
-	follow bool   // wait at the bound
-	split  bool   // a batch that WithMaxOffset cuts in two is yielded all the same
-	stale  int    // errors of a changing file in a row
+	next   int64    // offset wanted
+	need   int64    // the bound must reach this first: the end of a batch that it cuts in two
+	cuts   uint64   // truncations that next has survived
+	follow bool     // wait at the bound
+	split  bool     // a batch that WithMaxOffset cuts in two is yielded all the same
+	stale  int      // errors of a changing file in a row
+	segs   segments // that it reads
 }
 
 // maxStale is how often a Reader looks again at a file that changes under it without a step forward.
@@ -139,6 +140,7 @@ func (c *cursor) more(ctx context.Context) (limit int64, err error) {
 func (c *cursor) segment(ctx context.Context, limit int64, yield func(record.Batch, int64, error) bool) (_ int64, done bool, err error) {
 	list := c.v.list.Load()
 	segs := *list
+	c.segs = segs
 	i := segs.floor(c.next)
 	if i < 0 {
 		return c.again(limit)

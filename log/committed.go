@@ -31,8 +31,9 @@ type aborts struct {
 	recent int // of view.recent, likewise
 }
 
-// hides says whether a batch is not for read-committed readers: a marker, or data of an aborted transaction.
-func (a *aborts) hides(b record.Batch) (bool, error) {
+// hides says whether a batch is not for read-committed readers: a marker, or data of an aborted transaction. own are the
+// segments that the reader is in.
+func (a *aborts) hides(b record.Batch, own segments) (bool, error) {
 	if b.Control() || !b.Transactional() {
 		return b.Control(), nil
 	}
@@ -47,7 +48,7 @@ func (a *aborts) hides(b record.Batch) (bool, error) {
 			a.seg = nil
 		}
 		a.cuts = cuts
-		if err := a.collect(base, max(upTo, b.NextOffset())); err != nil {
+		if err := a.collect(own, base, max(upTo, b.NextOffset())); err != nil {
 			a.seg = nil
 			return false, err
 		}
@@ -69,21 +70,22 @@ func byProducer(a, b segment.AbortedTxn) int {
 }
 
 // collect makes the list whole for [from, upTo). The segments may change meanwhile: then it is done again with those that
-// are there now.
-func (a *aborts) collect(from, upTo int64) error {
+// are there now. own are the segments that the caller reads, which retention may have taken out of the log since.
+func (a *aborts) collect(own segments, from, upTo int64) error {
 	if from < a.from {
 		a.seg = nil
 	}
 	for {
 		list := a.v.list.Load()
-		if a.seg != nil && !slices.Contains(*list, a.seg) {
+		segs := list.behind(own, from)
+		if a.seg != nil && !slices.Contains(segs, a.seg) {
 			a.seg = nil // deleted, rewritten, or opened anew
 		}
 		if a.seg == nil {
 			a.list, a.read, a.recent = a.list[:0], 0, 0
 		}
 		a.list = slices.DeleteFunc(a.list, func(t segment.AbortedTxn) bool { return t.LastOffset < from })
-		err := a.advance(*list, from, upTo)
+		err := a.advance(segs, from, upTo)
 		switch {
 		case err == nil:
 			a.lately(from)
@@ -145,10 +147,10 @@ func (a *aborts) lately(from int64) {
 	a.recent = len(all)
 }
 
-// aborted collects the transactions that have something in [from, upTo), by producer and first offset.
-func (v *view) aborted(from, upTo int64) ([]segment.AbortedTxn, error) {
+// aborted collects the transactions that have something in [from, upTo), by producer and first offset, for a reader of own.
+func (v *view) aborted(own segments, from, upTo int64) ([]segment.AbortedTxn, error) {
 	a := aborts{v: v}
-	if err := a.collect(from, upTo); err != nil {
+	if err := a.collect(own, from, upTo); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(a.list, func(t segment.AbortedTxn) bool { return t.FirstOffset >= upTo }), nil

@@ -359,7 +359,7 @@ func TestAFollowerReadsEachAbortedTransactionOnce(t *testing.T) {
 		b.mustEnd(as(1, 0, 0), i%2 == 0, 0)
 		for batch, err := range b.Batches(ctx, at.Base) {
 			require.NoError(t, err)
-			hides, err := a.hides(batch)
+			hides, err := a.hides(batch, nil)
 			require.NoError(t, err)
 			require.Equal(t, batch.Control() || i%2 != 0, hides)
 		}

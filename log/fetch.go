@@ -167,7 +167,7 @@ func (f *fetch) now(ctx context.Context) (*Fetched, error) {
 			got.committed = true
 			var upTo int64
 			if upTo, err = got.upTo(*list, bound); err == nil {
-				got.aborted, err = f.v.aborted(f.offset, upTo)
+				got.aborted, err = f.v.aborted(*list, f.offset, upTo)
 			}
 		}
 		moved, err := f.v.settled(list, cuts, err, &f.stale)

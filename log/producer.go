@@ -317,7 +317,7 @@ func (l *Log) AbortedTxns() ([]AbortedTxn, error) {
 	if l.over() {
 		return nil, ErrClosed
 	}
-	all, err := l.view.aborted(0, l.load().LogEnd)
+	all, err := l.view.aborted(*l.list.Load(), 0, l.load().LogEnd)
 	slices.SortFunc(all, func(a, b AbortedTxn) int { return cmp.Compare(a.LastOffset, b.LastOffset) })
 	return all, err
 }

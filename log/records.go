@@ -48,7 +48,7 @@ func (v *view) eachRecord(ctx context.Context, offset int64, o readOptions, foll
 		case b.Control():
 			return true
 		case o.isolation == ReadCommitted && b.Transactional():
-			switch hides, err := aborts.hides(b); {
+			switch hides, err := aborts.hides(b, c.segs); {
 			case err != nil:
 				yield(record.Record{}, err)
 				return false

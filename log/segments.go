@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/partlog/partlog/segment"
@@ -24,6 +25,18 @@ func (s segments) active() *segment.Segment { return s[len(s)-1] }
 func (s segments) with(next *segment.Segment) segments {
 	out := make(segments, 0, len(s)+1)
 	return append(append(out, s...), next)
+}
+
+// behind puts in front what of older, an earlier list of the same log, retention has taken away since, if offset lies there.
+func (s segments) behind(older segments, offset int64) segments {
+	if s.floor(offset) >= 0 {
+		return s
+	}
+	n := 0
+	for n < len(older) && older[n].Base() < s.first().Base() {
+		n++
+	}
+	return slices.Concat(older[:n], s)
 }
 
 // bytes is the size of all .log files.

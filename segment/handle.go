@@ -327,5 +327,5 @@ func (s *Segment) remove(gone func() error) error {
 			}
 		}
 	}
-	return errors.Join(all, s.txn.delete(s, s.Pins() > 0))
+	return errors.Join(all, s.txn.delete(s))
 }

@@ -278,42 +278,48 @@ func (t *txns) close(s *Segment) error {
 	return err
 }
 
-// delete removes the file; readers that still hold the segment are answered from memory.
-func (t *txns) delete(s *Segment, pinned bool) error {
+// delete removes the file; readers that still have the segment are answered from memory. That it is in nobody's hold says
+// nothing: a reader of the segment before it asks for what was aborted there.
+func (t *txns) delete(s *Segment) error {
 	if s.refs.Load() <= 0 {
 		return t.removeFile(s)
 	}
-	err := t.use(s, false, func(x *txnindex.Index) error {
-		if pinned {
-			for e, err := range x.All() {
-				if err != nil {
-					t.lost = err
-					break
-				}
-				t.memory = append(t.memory, e)
-			}
-		}
-		t.gone = true // at once: a reader that came now would find no file and take it for no aborted transaction
-		return x.Remove()
-	})
+	err := t.use(s, false, t.remember)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.gone = true
 	return err
 }
 
-// removeFile removes it for a segment that nobody can read any more.
+// remember keeps what is in the file and removes it; mu is held.
+func (t *txns) remember(x *txnindex.Index) error {
+	for e, err := range x.All() {
+		if err != nil {
+			t.lost = err
+			break
+		}
+		t.memory = append(t.memory, e)
+	}
+	t.gone = true // at once: a reader that came now would find no file and take it for no aborted transaction
+	return x.Remove()
+}
+
+// removeFile is delete for a segment that was given up. Most have no such file, and then nothing is opened.
 func (t *txns) removeFile(s *Segment) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.gone || t.none {
 		return nil
 	}
-	if err := s.o.FS.Remove(s.name(txnSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	name := s.name(txnSuffix)
+	switch _, err := s.o.FS.Stat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		t.gone = true
+		return nil
+	case err != nil:
 		return err
 	}
-	t.gone = true
-	return nil
+	return t.remember(txnindex.New(s.o.FS, name, s.base))
 }
 
 func (t *txns) deleted() bool {
