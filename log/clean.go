@@ -180,7 +180,7 @@ func (l *Log) Compact(ctx context.Context, o CompactOptions) (compaction.Result,
 		return compaction.Result{}, err
 	}
 	res, err := l.compact(ctx, o)
-	if err != nil && errors.Is(context.Cause(ctx), ErrClosed) {
+	if err != nil && (errors.Is(context.Cause(ctx), ErrClosed) || errors.Is(l.ended(), ErrClosed)) {
 		err = ErrClosed
 	}
 	end(l.now(), res, err)

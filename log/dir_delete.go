@@ -108,8 +108,17 @@ func (d *Dir) beginAside(ctx context.Context, tp TopicPartition) (l *Log, was pa
 	return l, was, err
 }
 
-// abandon ends the log and writes nothing. Its error is ctx's, and then nothing has happened.
+// abandon ends the log and writes nothing. Its error is ctx's, and then nothing has happened. It returns when a compaction
+// that was under way is over: it would go on in the folder of whoever makes the partition anew.
 func (l *Log) abandon(ctx context.Context) error {
+	if err := l.leave(ctx); err != nil {
+		return err
+	}
+	l.cleaner.stop()
+	return nil
+}
+
+func (l *Log) leave(ctx context.Context) error {
 	if err := l.write.lock(ctx); err != nil {
 		return err
 	}
