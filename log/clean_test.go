@@ -95,6 +95,7 @@ func TestCompactKeepsTheLastValueOfEachKeyBelowTheActiveSegment(t *testing.T) {
 	require.False(t, plan.Due, "all but the active segment is clean")
 }
 
+// Scenario: G007
 func TestCompactIsRefusedWhereThePolicyLacksIt(t *testing.T) {
 	b := newBed(t, Config{})
 	_, err := b.Compact(ctx, CompactOptions{})
@@ -107,6 +108,7 @@ func TestCompactIsRefusedWhereThePolicyLacksIt(t *testing.T) {
 }
 
 // A tombstone that no run has seen must not go with a later one: what was truncated and written again is dirty again.
+// Scenario: G009. Report: B066
 func TestWhatIsWrittenAfterATruncationIsDirty(t *testing.T) {
 	b := newBed(t, compacting)
 	b.put("k", "old")

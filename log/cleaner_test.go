@@ -40,6 +40,7 @@ func records(t *testing.T, l *Log) (n int) {
 	return n
 }
 
+// Scenario: I004. Report: B069, B070
 func TestTheCleanerTakesTheDirtiestFirstAndABadLogStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -86,6 +86,7 @@ func TestAHandlesTransactionIsSeenWholeOrNotAtAll(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
+// Report: B087
 func TestAHangingTransactionIsListedAndCanBeAborted(t *testing.T) {
 	b := newBed(t, Config{})
 	b.mustSend(inTxn(as(1, 4, 0)), 2)

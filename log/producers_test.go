@@ -179,7 +179,8 @@ func TestATruncationReadsTheLogWhereSnapshotsAreGone(t *testing.T) {
 	require.NoError(t, checkProducers(b.Log))
 }
 
-// Scenario: U097, U103
+// Kafka reads nothing after a clean stop, and takes the log for one without producers.
+// Scenario: U097, U103, R005
 func TestLostSnapshotsAreMadeAnewFromTheLog(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		b := newBed(t, Config{})
@@ -240,6 +241,7 @@ func TestDeletedRecordsLeaveTheirProducersAndOpenTransactionsKnown(t *testing.T)
 	require.Equal(t, int64(11), b.Offsets().LastStable)
 }
 
+// Scenario: R007
 func TestAKillForgetsNoProducerOfDeletedRecordsThatAreStillInTheSegmentOfTheStart(t *testing.T) {
 	b := newBed(t, Config{})
 	b.mustSend(as(3, 0, 0), 1)
@@ -262,6 +264,7 @@ func TestAKillForgetsNoProducerOfDeletedRecordsThatAreStillInTheSegmentOfTheStar
 	require.NoError(t, checkProducers(b.Log))
 }
 
+// Kafka keeps only those above the start. Scenario: R008
 func TestAKillForgetsNoProducerOfSegmentsThatAreGone(t *testing.T) {
 	b := newBed(t, Config{})
 	sent := b.mustSend(as(1, 2, 0), 3)
