@@ -25,10 +25,12 @@ var tables = []struct{ list, page, title, about string }{
 			"Where the two differ on purpose the test says so."},
 	{"docs/reports.txt", "docs/reports.md", "Reports",
 		"Public bug reports of other log stores, and the test here that replays each one."},
+	{"docs/traps.txt", "docs/traps.md", "Traps",
+		"What is easily got wrong about Kafka's files, and the places where a crash hurts, each with the test that would see it."},
 }
 
 // The tables of what is tested are made from the tests themselves.
-func TestTablesOfScenariosAndReportsAreCurrent(t *testing.T) {
+func TestTablesOfScenariosReportsAndTrapsAreCurrent(t *testing.T) {
 	shown := mentions(t)
 	for _, table := range tables {
 		page, missing := tablePage(t, table.list, table.title, table.about, shown)
@@ -103,7 +105,7 @@ func listed(t *testing.T, list, names string, shown map[string][]string) (tests 
 	return tests
 }
 
-var idPattern = regexp.MustCompile(`\b[A-Z][0-9]{3}\b`)
+var idPattern = regexp.MustCompile(`\b(?:[A-Z][0-9]{3}|(?:T|CP)[0-9]{2})\b`)
 
 // mentions are the tests by the ids that their comments, or the names of their cases, speak of, and all of them.
 func mentions(t *testing.T) map[string][]string {
