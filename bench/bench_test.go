@@ -59,6 +59,26 @@ func TestAnOpenLogOfAThousandSegmentsKeepsLessThanTwoMegabytes(t *testing.T) {
 	}
 }
 
+// A compaction takes its map and a few buffers, however large the log is.
+func TestACompactionKeepsToItsMemory(t *testing.T) {
+	f, err := newFixtures(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := f.dirtyLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, memory, err := f.compactOnce(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes", memory)
+	if memory > mostCleanMemory {
+		t.Errorf("%d bytes on the heap", memory)
+	}
+}
+
 // Every row runs, and the table prints; what it says of speed is no business of a test.
 func TestEveryRowRunsAndAppendsAllocateNothing(t *testing.T) {
 	f, err := newFixtures(t.TempDir())

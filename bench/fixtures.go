@@ -23,10 +23,11 @@ var background = context.Background()
 
 // fixtures makes and remembers the logs that rows share, all in one folder that goes away at the end.
 type fixtures struct {
-	dir  string
-	used int
-	big  string
-	segs map[int]string
+	dir   string
+	used  int
+	big   string
+	dirty string
+	segs  map[int]string
 }
 
 func newFixtures(parent string) (*fixtures, error) {

@@ -69,6 +69,17 @@ func table(only string, rounds int, dir string) error {
 		fmt.Fprintf(w, "%s\t\t\t%d KiB\t\t\t< 2048 KiB\t\n", heapRow, opened>>10)
 		fmt.Fprintf(w, "%s, all read\t\t\t%d KiB\t\t\t\t\n", heapRow, read>>10)
 	}
+	if want.MatchString(cleanMemoryRow) {
+		from, err := f.dirtyLog()
+		if err != nil {
+			return err
+		}
+		_, memory, err := f.compactOnce(from)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s\t\t\t%d KiB\t\t\t< %d KiB\t\n", cleanMemoryRow, memory>>10, mostCleanMemory>>10)
+	}
 	return w.Flush()
 }
 
@@ -76,6 +87,9 @@ func table(only string, rounds int, dir string) error {
 func (r *row) ratio(s *samples) string {
 	if r.atLeast > 0 {
 		return fmt.Sprintf("%.2fx rate", 1/median(s.ratios))
+	}
+	if s.bytes > 0 {
+		return fmt.Sprintf("%.2fx, %.0f MB/s", median(s.ratios), s.rate())
 	}
 	return fmt.Sprintf("%.2fx", median(s.ratios))
 }
@@ -95,7 +109,10 @@ func (r *row) run(f *fixtures, rounds int) (_ *samples, err error) {
 	if err := p.calibrate(); err != nil {
 		return nil, err
 	}
-	var s, warm samples
+	if r.rounds > 0 {
+		rounds = min(rounds, r.rounds)
+	}
+	s, warm := samples{bytes: p.bytes}, samples{}
 	if err := p.round(&warm); err != nil {
 		return nil, err
 	}

@@ -16,7 +16,9 @@ type row struct {
 	atMost  float64       // ours / floor, times
 	atLeast float64       // floor / ours, rates
 	within  time.Duration // ours alone
+	orRate  float64       // beside atMost: or that many MB a second
 	noAlloc bool          // and ours allocates nothing
+	rounds  int           // at most so many; 0: as many as are asked for
 	make    func(f *fixtures) (pair, error)
 }
 
@@ -25,6 +27,7 @@ type pair struct {
 	floor, ours func(n int) (time.Duration, error)
 	between     func() error // before each of the two, untimed; nil: nothing
 	n           int          // operations a round; 0: as many as fill roundTime
+	bytes       int64        // that an operation goes through; 0: not told
 	close       func() error
 }
 
@@ -60,6 +63,7 @@ type samples struct {
 	floor, ours []time.Duration
 	ratios      []float64 // ours / floor, round by round, so that both saw the same machine
 	allocs      float64   // of ours, an operation
+	bytes       int64     // of an operation
 }
 
 // calibrate chooses the operations of a round, once for both sides: what suits the slower one.
@@ -132,6 +136,10 @@ func (r *row) verdict(s *samples) (target string, met bool) {
 	switch {
 	case r.atMost > 0:
 		target, met = fmt.Sprintf("<= %.1fx", r.atMost), ratio <= r.atMost
+		if r.orRate > 0 {
+			target += fmt.Sprintf(" or >= %.0f MB/s", r.orRate)
+			met = met || s.rate() >= r.orRate
+		}
 	case r.atLeast > 0:
 		target, met = fmt.Sprintf(">= %.1fx rate", r.atLeast), 1/ratio >= r.atLeast
 	case r.within > 0:
@@ -142,4 +150,9 @@ func (r *row) verdict(s *samples) (target string, met bool) {
 		met = met && s.allocs < 0.5
 	}
 	return target, met
+}
+
+// rate is in MB a second, of ours.
+func (s *samples) rate() float64 {
+	return float64(s.bytes) / 1e6 / max(median(s.ours), 1).Seconds()
 }

@@ -196,4 +196,6 @@ func repeat(f func() error) func(n int) (time.Duration, error) {
 	})
 }
 
-func rows() []row { return slices.Concat(appendRows(), producerRows(), readRows(), codecRows()) }
+func rows() []row {
+	return slices.Concat(appendRows(), producerRows(), readRows(), cleanRows(), codecRows())
+}
