@@ -78,6 +78,9 @@ func (w *rewriter) keep(g Group) error {
 	case in.DryRun:
 		return nil
 	case in.Keep != nil:
+		if err := syncDir(in.Options.FS, in.Dir); err != nil {
+			return err
+		}
 		return in.Keep(w.r.t.ctx, g)
 	}
 	live, err := Swap(in.Dir, in.Options, g.Old, g.New)

@@ -29,7 +29,7 @@ type Input struct {
 	Now time.Time
 	// Progress is called now and then from within Run; nil = not at all.
 	Progress func(Progress)
-	// Keep puts a finished group in the place of its old segments, most likely with Swap; it is called for one group after
+	// Keep puts a finished group in the place of its old segments, most likely with SwapNamed; it is called for one group after
 	// the other, from the lowest offset up. After an error Run removes the new files, unless it is ErrUnsettled, and ends
 	// with that error. nil = Run swaps itself and deletes the old files at once, for folders nobody else has open.
 	Keep func(ctx context.Context, g Group) error
@@ -46,9 +46,9 @@ type LastBatch struct {
 // Group is a run of neighbouring segments and what takes their place.
 type Group struct {
 	Old []*segment.Segment
-	// New are the bases of the new segments, ascending: complete, synced, under the suffix .cleaned. Nearly always it is
-	// one, with the base of Old[0]; more if an offset or a size would not have been representable in one. They may be
-	// without a batch.
+	// New are the bases of the new segments, ascending: complete, synced with their names, under the suffix .cleaned. Nearly
+	// always it is one, with the base of Old[0]; more if an offset or a size would not have been representable in one. They
+	// may be without a batch.
 	New []int64
 	// NewBytes is the size of all new .log files.
 	NewBytes int64

@@ -25,6 +25,15 @@ import (
 // An error that is ErrUnsettled: see there. After any other everything is as before the call, but for the .cleaned files,
 // which are gone.
 func Swap(dir string, o segment.Options, old []*segment.Segment, bases []int64) (live []*segment.Segment, err error) {
+	if err := syncDir(o.FS, dir); err != nil {
+		s := swap{fs: o.FS, dir: dir, bases: bases}
+		return nil, s.undo(err)
+	}
+	return SwapNamed(dir, o, old, bases)
+}
+
+// SwapNamed is Swap for who has synced the directory since the new files were made, while nobody had to wait for it.
+func SwapNamed(dir string, o segment.Options, old []*segment.Segment, bases []int64) (live []*segment.Segment, err error) {
 	if len(old) == 0 || len(bases) == 0 || bases[0] != old[0].Base() || !slices.IsSorted(bases) {
 		return nil, fmt.Errorf("%s: segments at %v cannot take the place of %d others", dirName(dir), bases, len(old))
 	}
@@ -97,11 +106,8 @@ func (s *swap) unused() (string, error) {
 }
 
 // commit renames from the highest base down, each for good before the next: what is .swap while anything is .cleaned is
-// thereby known to be incomplete. The .cleaned files need names that last, first of all.
+// thereby known to be incomplete. The .cleaned files need names that last for that.
 func (s *swap) commit() error {
-	if err := s.sync(); err != nil {
-		return err
-	}
 	for i := len(s.bases) - 1; i >= 0; i-- {
 		s.raised = i == 0
 		for _, kind := range kinds {

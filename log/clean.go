@@ -329,7 +329,7 @@ func (l *Log) keep(ctx context.Context, g compaction.Group, cuts uint64) error {
 	if _, now := l.loadCuts(); now != cuts || !segs.hasRun(at, g.Old) {
 		return ErrCleaningAborted
 	}
-	live, err := compaction.Swap(l.name, l.segOpts, g.Old, g.New)
+	live, err := compaction.SwapNamed(l.name, l.segOpts, g.Old, g.New)
 	if errors.Is(err, compaction.ErrUnsettled) {
 		return l.fail(err)
 	}
