@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	dirtyRecords  = 1_000_000
-	dirtyKeys     = 100_000
-	dropSegments  = 10_000
-	cleanMapBytes = 16 << 20 // the keys take 2.4 MB of it
+	dirtyRecords   = 1_000_000
+	dirtyKeys      = 100_000
+	dropSegments   = 10_000
+	besideSegments = 500      // that go while records are appended
+	cleanMapBytes  = 16 << 20 // the keys take 2.4 MB of it
 )
 
 // cleanMemoryRow is what a compaction takes beside the open log: buffers, and the map that its keys fill.
@@ -207,8 +208,8 @@ func watchHeap() (highest func() int64) {
 	return func() int64 { close(stop); return <-most }
 }
 
-// dropMany lets retention drop all but the last of very many segments. The floor gives a log and an index file of each of
-// another folder a new name.
+// dropMany lets retention drop very many segments. The floor gives a log and an index file of each, in another folder, a new
+// name.
 func dropMany(f *fixtures) (pair, error) {
 	from, err := f.manySegments(dropSegments)
 	if err != nil {
@@ -247,7 +248,7 @@ func dropMany(f *fixtures) (pair, error) {
 			began := time.Now()
 			r, err := l.Retain(background)
 			took := time.Since(began)
-			if err == nil && r.Dropped != dropSegments {
+			if err == nil && r.Dropped < dropSegments-1 {
 				err = fmt.Errorf("%d segments were dropped", r.Dropped)
 			}
 			return took, errors.Join(err, l.Close())
@@ -256,7 +257,7 @@ func dropMany(f *fixtures) (pair, error) {
 	}, nil
 }
 
-// toBeDropped opens a copy of a log of n segments that are all to go.
+// toBeDropped opens a copy of a log of n segments that are to go, all or all but one.
 func (f *fixtures) toBeDropped(n int, d log.Durability) (l *log.Log, root string, err error) {
 	from, err := f.manySegments(n)
 	if err != nil {
@@ -266,7 +267,7 @@ func (f *fixtures) toBeDropped(n int, d log.Durability) (l *log.Log, root string
 	if err := copyRoot(from, root, true); err != nil {
 		return nil, root, err
 	}
-	l, err = log.Open(root, log.Config{Durability: d, RetentionBytes: log.ActiveOnly})
+	l, err = log.Open(root, log.Config{Durability: d, RetentionBytes: 1})
 	return l, root, err
 }
 
@@ -301,10 +302,10 @@ var (
 		},
 	}
 	dropping = work{
-		open: func(f *fixtures, d log.Durability) (*log.Log, string, error) { return f.toBeDropped(500, d) },
+		open: func(f *fixtures, d log.Durability) (*log.Log, string, error) { return f.toBeDropped(besideSegments, d) },
 		do: func(l *log.Log) error {
 			r, err := l.Retain(background)
-			if err == nil && r.Dropped != 500 {
+			if err == nil && r.Dropped < besideSegments-1 {
 				err = fmt.Errorf("%d segments were dropped", r.Dropped)
 			}
 			return err
