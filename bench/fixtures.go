@@ -116,6 +116,56 @@ func (f *fixtures) manySegments(n int) (root string, err error) {
 	return root, l.Close()
 }
 
+// multiplied is manySegments for very many, made from one: each segment is that of its base offset, at another.
+func (f *fixtures) multiplied(n int) (root string, err error) {
+	if root, ok := f.segs[n]; ok {
+		return root, nil
+	}
+	from, err := f.manySegments(1)
+	if err != nil {
+		return "", err
+	}
+	root = f.fresh()
+	if err := copyRoot(from, root, false); err != nil {
+		return "", err
+	}
+	end := int64(n) * batchRecords
+	name := func(offset int64, kind string) string {
+		return filepath.Join(root, partition, fmt.Sprintf("%020d", offset)+kind)
+	}
+	for _, kind := range []string{".log", ".index", ".timeindex", ".snapshot"} { // of the active segment
+		if err := os.Rename(name(batchRecords, kind), name(end, kind)); err != nil {
+			return "", err
+		}
+	}
+	raw, err := os.ReadFile(name(0, ".log"))
+	if err != nil {
+		return "", err
+	}
+	batch, err := record.View(raw)
+	if err != nil {
+		return "", err
+	}
+	for base := int64(batchRecords); base < end; base += batchRecords {
+		batch.SetBaseOffset(base)
+		err := os.WriteFile(name(base, ".log"), raw, 0o644)
+		for _, kind := range []string{".index", ".timeindex"} {
+			err = errors.Join(err, copyFile(name(0, kind), name(base, kind), false))
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	for _, checkpoint := range []string{"recovery-point-offset-checkpoint", "replication-offset-checkpoint"} {
+		text := fmt.Sprintf("0\n1\nlog 0 %d\n", end)
+		if err := os.WriteFile(filepath.Join(root, checkpoint), []byte(text), 0o644); err != nil {
+			return "", err
+		}
+	}
+	f.segs[n] = root
+	return root, nil
+}
+
 // manyPartitions is a closed log root with n partitions of one record each.
 func (f *fixtures) manyPartitions(n int32) (root string, err error) {
 	root = f.fresh()

@@ -211,7 +211,7 @@ func watchHeap() (highest func() int64) {
 // dropMany lets retention drop very many segments. The floor gives a log and an index file of each, in another folder, a new
 // name.
 func dropMany(f *fixtures) (pair, error) {
-	from, err := f.manySegments(dropSegments)
+	from, err := f.multiplied(dropSegments)
 	if err != nil {
 		return pair{}, err
 	}
@@ -259,7 +259,7 @@ func dropMany(f *fixtures) (pair, error) {
 
 // toBeDropped opens a copy of a log of n segments that are to go, all or all but one.
 func (f *fixtures) toBeDropped(n int, d log.Durability) (l *log.Log, root string, err error) {
-	from, err := f.manySegments(n)
+	from, err := f.multiplied(n)
 	if err != nil {
 		return nil, "", err
 	}
@@ -268,6 +268,9 @@ func (f *fixtures) toBeDropped(n int, d log.Durability) (l *log.Log, root string
 		return nil, root, err
 	}
 	l, err = log.Open(root, log.Config{Durability: d, RetentionBytes: 1})
+	if err == nil && (l.Stats().Segments != n+1 || !l.Recovery().Clean) {
+		err = errors.Join(fmt.Errorf("%d segments instead of %d, clean: %v", l.Stats().Segments, n+1, l.Recovery().Clean), l.Close())
+	}
 	return l, root, err
 }
 
