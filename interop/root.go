@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// The three checkpoints that say something about a partition, and the marker, by file name.
+// The checkpoints that say something about a partition, and the marker, by file name.
 const (
 	recoveryPointFile = "recovery-point-offset-checkpoint"
 	logStartFile      = "log-start-offset-checkpoint"
 	highWatermarkFile = "replication-offset-checkpoint"
 	cleanMarkerFile   = ".kafka_cleanshutdown"
+	cleanerFile       = "cleaner-offset-checkpoint"
 )
 
 // Place moves a partition from one log root to another, as an operator would who hands it to a stopped broker: the folder,

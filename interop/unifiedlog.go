@@ -225,6 +225,40 @@ func (l *UnifiedLog) DeleteOldSegments() (deleted int, err error) {
 	return r.Deleted, err
 }
 
+// SetHighWatermark moves it anywhere between start and end; the next append or truncation takes it to the end again.
+func (l *UnifiedLog) SetHighWatermark(offset int64) error {
+	_, err := l.call("highWatermark", args{"offset": offset}, nil)
+	return err
+}
+
+// CleanOptions of [UnifiedLog.Clean]; zero fields are the driver's defaults.
+type CleanOptions struct {
+	Log    int     `json:"log"`
+	Force  bool    `json:"force,omitempty"`  // whether the log is dirty enough or not
+	Map    int     `json:"map,omitempty"`    // bytes for keys
+	Load   float64 `json:"load,omitempty"`   // log.cleaner.io.buffer.load.factor
+	Buffer int     `json:"buffer,omitempty"` // bytes of a buffer
+	// InterruptAfter ends the cleaning where Kafka's own would look the nth time whether it was aborted.
+	InterruptAfter *int `json:"interruptAfter,omitempty"`
+}
+
+// Cleaned says what Kafka's cleaner chose and did.
+type Cleaned struct {
+	Due            bool  // dirty enough
+	FirstDirty     int64 // zero, as all below, if there was no cleaning
+	Uncleanable    int64
+	CleanBytes     int64
+	CleanableBytes int64
+	NextDirty      int64 // the new checkpoint
+}
+
+// Clean lets Kafka's cleaner choose and clean once, by the clock of the log, and writes its checkpoint.
+func (l *UnifiedLog) Clean(o CleanOptions) (c Cleaned, err error) {
+	o.Log = l.id
+	_, err = l.d.call("clean", o, &c)
+	return c, err
+}
+
 // Roll starts a new segment.
 func (l *UnifiedLog) Roll() (baseOffset int64, err error) {
 	var r struct{ BaseOffset int64 }

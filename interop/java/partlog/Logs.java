@@ -103,6 +103,14 @@ final class Logs {
             return Driver.JSON.createObjectNode().put("changed", moved).put("logEndOffset", o.log.logEndOffset());
         });
         c.put("deleteOldSegments", a -> Driver.JSON.createObjectNode().put("deleted", get(a).log.deleteOldSegments()));
+        c.put("clean", a -> {
+            Open o = get(a);
+            return Cleaning.clean(o.root, o.tp, o.log, o.clock, a);
+        });
+        c.put("highWatermark", a -> {
+            get(a).log.updateHighWatermark(a.get("offset").asLong());
+            return null;
+        });
         c.put("roll", a -> Driver.JSON.createObjectNode().put("baseOffset", get(a).log.roll().baseOffset()));
         c.put("flush", a -> {
             get(a).log.flush(a.path("inclusive").asBoolean());
