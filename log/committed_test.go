@@ -132,6 +132,32 @@ func TestAFetchListsTheAbortedTransactionsOfItsRange(t *testing.T) {
 	require.Equal(t, []int64{0, 1, 2, 3, 4, 6}, b.readAll(0))
 }
 
+// The snapshot at the first segment's base knows of it, as the writer does.
+func TestAReaderKnowsOfATransactionThatIsOpenSinceSegmentsThatAreGone(t *testing.T) {
+	for _, clean := range []bool{false, true} {
+		b := newBed(t, Config{})
+		b.mustSend(inTxn(as(1, 2, 0)), 3)
+		require.NoError(t, b.Roll(ctx))
+		b.add("plain")
+		require.NoError(t, b.Sync(ctx))
+		require.NoError(t, b.DeleteRecords(ctx, 3))
+		b.retain()
+		require.Equal(t, []int64{3}, b.bases())
+		require.Equal(t, int64(3), b.Offsets().LastStable)
+		require.NoError(t, b.dir.Close())
+		if !clean {
+			require.NoError(t, b.fs.Remove(".kafka_cleanshutdown"))
+		}
+		r, err := OpenReader("t-0", ReaderOptions{FS: b.fs})
+		require.NoError(t, err)
+		require.Equal(t, int64(4), r.Offsets().LogEnd)
+		require.Equal(t, int64(3), r.Offsets().LastStable, "stopped cleanly: %v", clean)
+		require.NoError(t, r.Close())
+		b.open()
+		require.Equal(t, int64(3), b.Offsets().LastStable)
+	}
+}
+
 func TestAReaderBesideAWriterSeesTransactionsEnd(t *testing.T) {
 	b := newBed(t, Config{Durability: Buffered})
 	b.add("plain")

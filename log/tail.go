@@ -374,7 +374,13 @@ func (r *Reader) publish(end int64) {
 // Batches that cannot be read say nothing here: reading them will.
 func (r *Reader) beginProducers(segs segments, from int) error {
 	end := segs[from].Base()
-	res, err := r.state.Reload(producerstate.Reload{FS: r.fs, Folder: r.name, LogStart: max(r.logStart, segs[0].Base()), End: end, ReadOnly: true})
+	// As in a recovery: the snapshot at the first segment's base counts where older segments are gone, and what is read anyway
+	// does, deleted or not.
+	start := r.logStart
+	if base := segs[max(0, segs.floor(start))].Base(); start > base && end <= base {
+		start = base
+	}
+	res, err := r.state.Reload(producerstate.Reload{FS: r.fs, Folder: r.name, LogStart: start, End: end, ReadOnly: true})
 	if err != nil {
 		return err
 	}
