@@ -62,3 +62,8 @@ func TestBrokerServesEveryGoldenFolderItIsGiven(t *testing.T) {
 		require.NoError(t, b.Stop())
 	}
 }
+
+// cleanings is how often the broker's cleaner has finished with partition 0 since the start.
+func (b *Broker) cleanings(topic string) int {
+	return len(b.LogLines("Cleaner 0: Cleaning log " + topic + "-0"))
+}

@@ -3,7 +3,6 @@ package interop
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/partlog/partlog/internal/golden"
 	"github.com/partlog/partlog/record"
@@ -100,17 +99,7 @@ func (m *model) lastStable() int64 {
 
 // committed are the records that read-committed readers see.
 func (m *model) committed() (out []Record) {
-	aborted := m.aborted()
-	gone := map[int64]bool{} // first offsets of batches
-	for _, t := range m.turns {
-		if t.p.Transactional && !t.marker && slices.ContainsFunc(aborted, func(a golden.AbortedTransaction) bool {
-			return a.ProducerID == t.p.ID && a.FirstOffset <= t.base && t.last < a.LastOffset
-		}) {
-			for offset := t.base; offset <= t.last; offset++ {
-				gone[offset] = true
-			}
-		}
-	}
+	gone := m.abortedOffsets()
 	end := m.lastStable()
 	for _, r := range m.from(m.start) {
 		if r.Offset < end && !gone[r.Offset] {

@@ -18,6 +18,9 @@ type model struct {
 	maybe        []Record // an append nobody acknowledged: none of it, a prefix or all of it may be there
 	maybeOf      record.Producer
 	turns        []turn // what producers did, since the log was emptied; a cut takes the last ones away
+
+	cleaning bool  // there may have been cleanings since the records were last compared
+	clean    int64 // below, records and markers are missing that were there
 }
 
 // append adds a batch of the given producer; one of ID -1, or one whose id only its client knows, is none.
@@ -92,7 +95,7 @@ func (m *model) settleStart(start int64) {
 func (m *model) settle(start, end int64) error {
 	if m.onDisk > m.end && start == m.onDisk && end == start {
 		// Kafka cut below the start and was killed before the checkpoint followed: all that is left goes, by its rules.
-		*m = model{start: start, durableStart: start, onDisk: start, end: end}
+		*m = model{start: start, durableStart: start, onDisk: start, end: end, cleaning: m.cleaning}
 		return nil
 	}
 	if end != m.end {

@@ -24,10 +24,15 @@ type owner interface {
 	reset(offset int64) error
 	deleteRecords(before int64) error
 	roll() error
+	compact() error                           // once, or until nothing is left to do
+	retain() error                            // once
+	segments() (all []segmentSize, err error) // oldest first
 	assignEpoch(epoch int32) error
 	stop() error // cleanly
 	kill()       // may come while another call runs
 }
+
+type segmentSize struct{ base, size int64 }
 
 // opened is what an owner says right after opening.
 type opened struct {
@@ -117,6 +122,25 @@ func (w *ours) deleteRecords(before int64) error {
 func (w *ours) roll() error {
 	_, err := w.p.call("roll", nil, nil)
 	return err
+}
+
+func (w *ours) compact() error {
+	_, err := w.p.call("compact", nil, nil)
+	return err
+}
+
+func (w *ours) retain() error {
+	_, err := w.p.call("retain", nil, nil)
+	return err
+}
+
+func (w *ours) segments() (all []segmentSize, err error) {
+	var st partlogState
+	_, err = w.p.call("state", nil, &st)
+	for _, s := range st.Segments {
+		all = append(all, segmentSize{s.Base, s.Bytes})
+	}
+	return all, err
 }
 
 func (w *ours) assignEpoch(epoch int32) error {
@@ -220,6 +244,24 @@ func (w *theirs) roll() error {
 	return err
 }
 
+func (w *theirs) compact() error {
+	_, err := w.l.Clean(CleanOptions{Force: true})
+	return err
+}
+
+func (w *theirs) retain() error {
+	_, err := w.l.DeleteOldSegments()
+	return err
+}
+
+func (w *theirs) segments() (all []segmentSize, err error) {
+	st, err := w.l.State()
+	for _, s := range st.Segments {
+		all = append(all, segmentSize{s.BaseOffset, s.Size})
+	}
+	return all, err
+}
+
 func (w *theirs) assignEpoch(epoch int32) error {
 	st, err := w.l.State()
 	if err != nil {
@@ -295,11 +337,26 @@ func (w *broker) producers() ([]golden.ProducerFacts, error) { return w.b.Descri
 func (w *broker) truncate(int64) (int64, error) { return 0, errNotOffered }
 func (w *broker) reset(int64) error             { return errNotOffered }
 func (w *broker) roll() error                   { return errNotOffered }
-func (w *broker) assignEpoch(int32) error       { return errNotOffered }
+func (w *broker) retain() error                 { return errNotOffered }
+
+func (w *broker) segments() ([]segmentSize, error) { return nil, errNotOffered }
+func (w *broker) assignEpoch(int32) error          { return errNotOffered }
 
 func (w *broker) deleteRecords(before int64) error {
 	_, err := w.b.DeleteRecords(w.topic, before)
 	return err
+}
+
+// compact waits a moment for the broker's cleaner, which looks for work all the time.
+func (w *broker) compact() error {
+	before := w.b.cleanings(w.topic)
+	for range 30 {
+		if w.b.cleanings(w.topic) > before {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return nil
 }
 
 func (w *broker) stop() error { return w.b.Stop() }

@@ -106,7 +106,7 @@ func (s *swap) repeat(w owner) {
 		}
 		b := record.NewBuilder(record.BuilderOptions{Producer: &t.p})
 		for range t.last - t.base + 1 {
-			require.NoError(s.t, b.Add(record.Record{Timestamp: max(1, t.timestamp), Value: []byte("again")}))
+			require.NoError(s.t, b.Add(record.Record{Timestamp: max(1, t.timestamp), Key: []byte("again"), Value: []byte("again")}))
 		}
 		batch, err := b.Finish()
 		require.NoError(s.t, err)

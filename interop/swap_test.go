@@ -2,6 +2,8 @@ package interop
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -28,41 +30,55 @@ type swap struct {
 	config map[string]string
 	owners []owner
 
-	m     model
-	known map[int64]golden.ProducerFacts // by the present owner, of producers of our own
-	epoch int32                          // latest, as far as assigned here
-	clean bool                           // how the last session ended
-	last  string
-	story []string // what happened, for a failure's message
+	m       model
+	known   map[int64]golden.ProducerFacts // by the present owner, of producers of our own
+	epoch   int32                          // latest, as far as assigned here
+	clean   bool                           // how the last session ended
+	last    string
+	cleaned int      // records that cleanings removed
+	story   []string // what happened, for a failure's message
 }
 
 // tiny are topic settings that make segments and indexes turn over within a few batches.
 func tiny() map[string]string {
-	return map[string]string{"internal.segment.bytes": "9000", "segment.index.bytes": "1200", "index.interval.bytes": "300", "retention.ms": "-1"}
+	return map[string]string{"internal.segment.bytes": "9000", "segment.index.bytes": "1200", "index.interval.bytes": "300", "retention.ms": "-1",
+		"cleanup.policy": "compact,delete", "delete.retention.ms": "500", "min.cleanable.dirty.ratio": "0.01"}
+}
+
+// retained is retention.bytes, of owners that are asked for it.
+const retained = 60_000
+
+func retaining(config map[string]string) map[string]string {
+	out := maps.Clone(config)
+	out["retention.bytes"] = fmt.Sprint(retained)
+	return out
 }
 
 func TestFolderSwapsBetweenPartlogAndUnifiedLog(t *testing.T) {
 	j, d := kafka(t)
 	s := newSwap(t, d, filepath.Join(t.TempDir(), "root"), "swap", 1)
 	s.owners = []owner{
-		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: s.config}, handles: true},
-		&theirs{java: j, o: OpenOptions{Root: s.root, Topic: s.topic, Config: s.config, NowMs: -1, TopicID: "AAECAwQFBgcICQoLDA0ODw"}},
+		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: retaining(s.config)}, handles: true},
+		&theirs{java: j, o: OpenOptions{Root: s.root, Topic: s.topic, Config: retaining(s.config), NowMs: -1, TopicID: "AAECAwQFBgcICQoLDA0ODw"}},
 	}
 	s.play(rounds(t, "PARTLOG_INTEROP_ROUNDS", 20))
 }
 
 func TestFolderSwapsBetweenPartlogAndBroker(t *testing.T) {
 	j, d := kafka(t)
-	b := newBroker(t, map[string]string{"transaction.partition.verification.enable": "false"}) // no coordinator knows our transactions
+	b := newBroker(t, map[string]string{
+		"transaction.partition.verification.enable": "false", // no coordinator knows our transactions
+		"log.cleaner.backoff.ms":                    "100",
+	})
 	s := newSwap(t, d, b.Root, "swap", 2)
 	require.NoError(t, b.Start())
 	id, err := b.CreateTopic(s.topic, s.config)
 	require.NoError(t, err)
 	require.NoError(t, b.Stop())
 	s.owners = []owner{
-		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: s.config}, handles: true},
+		&ours{o: ourOpen{Root: s.root, Topic: s.topic, Config: retaining(s.config)}, handles: true},
 		&broker{b: b, topic: s.topic},
-		&theirs{java: j, o: OpenOptions{Root: s.root, Topic: s.topic, Config: s.config, NowMs: -1, TopicID: id}},
+		&theirs{java: j, o: OpenOptions{Root: s.root, Topic: s.topic, Config: retaining(s.config), NowMs: -1, TopicID: id}},
 	}
 	s.play(rounds(t, "PARTLOG_INTEROP_ROUNDS", 20))
 }
@@ -94,7 +110,7 @@ func (s *swap) play(rounds int) {
 			return
 		}
 	}
-	s.t.Logf("%d rounds, the log ends at %d", rounds, s.m.end)
+	s.t.Logf("%d rounds, the log ends at %d, %d records were cleaned away", rounds, s.m.end, s.cleaned)
 }
 
 // session is one owner's turn.
@@ -106,6 +122,7 @@ func (s *swap) session(round int, w owner) {
 	at, err := w.open()
 	require.NoError(t, err, "%s opens after %s", w.name(), s.last)
 	s.note("-- round %d: %s opens, start %d end %d", round, w.name(), at.start, at.end)
+	s.m.cleaning = s.m.cleaning || w.name() == "broker"
 	require.NoError(t, s.m.settle(at.start, at.end), "%s after %s", w.name(), s.last)
 	s.epoch = max(s.epoch, at.epoch)
 	s.learnProducers(w)
@@ -200,7 +217,7 @@ func (s *swap) step(w owner) {
 		offset := s.m.end + int64(s.r.IntN(3))*1000
 		require.NoError(t, w.reset(offset))
 		s.note("reset to %d", offset)
-		s.m = model{start: offset, end: offset, durableStart: offset, onDisk: min(s.m.onDisk, offset)}
+		s.m = model{start: offset, end: offset, durableStart: offset, onDisk: min(s.m.onDisk, offset), cleaning: s.m.cleaning}
 		s.learnProducers(w)
 	case "delete":
 		before := s.m.start + s.r.Int64N(s.m.lastStable()-s.m.start+1) // no open transaction loses its beginning: see reopens
@@ -210,6 +227,12 @@ func (s *swap) step(w owner) {
 	case "roll":
 		require.NoError(t, w.roll())
 		s.note("roll")
+	case "compact":
+		s.m.cleaning = true
+		require.NoError(t, w.compact())
+		s.note("compact")
+	case "retain":
+		s.retain(w)
 	case "epoch":
 		s.epoch++
 		require.NoError(t, w.assignEpoch(s.epoch))
@@ -218,9 +241,9 @@ func (s *swap) step(w owner) {
 }
 
 func (s *swap) verb(w owner) string {
-	verbs := []string{"append", "append", "append", "produce", "produce", "produce", "produce", "end", "end", "repeat", "delete"}
+	verbs := []string{"append", "append", "append", "produce", "produce", "produce", "produce", "end", "end", "repeat", "delete", "compact"}
 	if w.name() != "broker" {
-		verbs = append(verbs, "follow", "follow", "follow end", "truncate", "truncate", "roll")
+		verbs = append(verbs, "follow", "follow", "follow end", "truncate", "truncate", "roll", "retain")
 		if s.r.IntN(8) == 0 {
 			verbs = append(verbs, "reset")
 		}
@@ -248,6 +271,7 @@ func (s *swap) batch(p record.Producer, follower bool) (record.Batch, []Record) 
 		if len(rec.Value) > 2000 {
 			rec.Value = rec.Value[:2000]
 		}
+		rec.Key = fmt.Appendf(nil, "key %d", s.r.IntN(60))
 		rec.Timestamp = now - s.r.Int64N(600_000)
 		require.NoError(s.t, b.Add(rec))
 		rs = append(rs, onWire(rec, s.m.end+int64(i), "CreateTime"))
@@ -262,7 +286,8 @@ func (s *swap) batch(p record.Producer, follower bool) (record.Batch, []Record) 
 
 // cutPoint is an offset to truncate to: any for ours, a batch's first for Kafka, which trusts its callers in that.
 func (s *swap) cutPoint(w owner) int64 {
-	lowest := min(max(s.m.start, s.m.end-60, s.m.reopens()), s.m.end)
+	// Nobody cuts what was cleaned: it was replicated and stable.
+	lowest := min(max(s.m.start, s.m.end-60, s.m.reopens(), s.m.clean), s.m.end)
 	offset := lowest + s.r.Int64N(s.m.end-lowest+1)
 	if w.name() != "partlog" {
 		return s.m.endAfter(offset)
@@ -270,11 +295,20 @@ func (s *swap) cutPoint(w owner) int64 {
 	return offset
 }
 
-// die kills the owner, half of the time in the middle of one more append.
+// die kills the owner, mostly in the middle of one more append or of a cleaning.
 func (s *swap) die(w owner) {
-	if s.r.IntN(2) == 0 {
+	switch s.r.IntN(4) {
+	case 0:
 		w.kill()
 		s.note("%s is killed at rest, end %d", w.name(), s.m.end)
+		return
+	case 1:
+		s.m.cleaning = true
+		done := make(chan error, 1)
+		go func() { done <- w.compact() }()
+		time.Sleep(time.Duration(s.r.IntN(12_000)) * time.Microsecond)
+		w.kill()
+		s.note("%s is killed while it compacts (%v), end %d", w.name(), <-done != nil, s.m.end)
 		return
 	}
 	p := nobodys

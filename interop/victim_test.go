@@ -115,6 +115,10 @@ func (v *victim) do(line []byte) (any, error) {
 		return nil, v.log.DeleteRecords(ctx, r.Offset)
 	case "roll":
 		return nil, v.log.Roll(ctx)
+	case "compact":
+		return v.log.Compact(ctx, log.CompactOptions{Force: true})
+	case "retain":
+		return v.log.Retain(ctx)
 	case "sync":
 		return nil, v.log.Sync(ctx)
 	case "assignEpoch":
