@@ -182,6 +182,13 @@ func (b *Broker) CreateTopic(topic string, config map[string]string) (id string,
 	return r.TopicID, err
 }
 
+// CreatePartitions is CreateTopic with more than one partition.
+func (b *Broker) CreatePartitions(topic string, partitions int, config map[string]string) (id string, err error) {
+	var r struct{ TopicID string }
+	_, err = b.d.call("createTopic", args{"bootstrap": b.Bootstrap, "topic": topic, "partitions": partitions, "config": config}, &r)
+	return r.TopicID, err
+}
+
 // DeleteTopic deletes a topic.
 func (b *Broker) DeleteTopic(topic string) error {
 	_, err := b.d.call("deleteTopic", args{"bootstrap": b.Bootstrap, "topic": topic}, nil)
@@ -191,6 +198,12 @@ func (b *Broker) DeleteTopic(topic string) error {
 // Produce sends records in order through a producer with the given client settings and returns their offsets.
 func (b *Broker) Produce(topic string, config map[string]string, rs []Record) (offsets []int64, err error) {
 	_, err = b.d.call("produce", args{"bootstrap": b.Bootstrap, "topic": topic, "config": config, "records": rs}, &offsets)
+	return offsets, err
+}
+
+// ProduceTo is Produce to one of several partitions.
+func (b *Broker) ProduceTo(topic string, partition int32, config map[string]string, rs []Record) (offsets []int64, err error) {
+	_, err = b.d.call("produce", args{"bootstrap": b.Bootstrap, "topic": topic, "partition": partition, "config": config, "records": rs}, &offsets)
 	return offsets, err
 }
 
@@ -211,6 +224,12 @@ type Consumed struct {
 // Consume reads partition 0 from its beginning to its end; isolation is "read_uncommitted" or "read_committed".
 func (b *Broker) Consume(topic, isolation string, digestOver int) (c Consumed, err error) {
 	_, err = b.d.call("consume", args{"bootstrap": b.Bootstrap, "topic": topic, "isolation": isolation, "digestOver": digestOver}, &c)
+	return c, err
+}
+
+// ConsumeFrom is Consume of one of several partitions.
+func (b *Broker) ConsumeFrom(topic string, partition int32, isolation string) (c Consumed, err error) {
+	_, err = b.d.call("consume", args{"bootstrap": b.Bootstrap, "topic": topic, "partition": partition, "isolation": isolation}, &c)
 	return c, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/partlog/partlog/compaction"
+	"github.com/partlog/partlog/internal/golden"
 	"github.com/partlog/partlog/internal/txnindex"
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/record"
@@ -32,6 +34,7 @@ func TestCleanersLeaveTheSame(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			c := &cleaning{folder: newFolder(t, r, cleaningConfig(r)), d: d, sum: &sum}
+			c.aged = r.IntN(2) == 0
 			c.play(2 + r.IntN(4))
 		})
 		if t.Failed() {
@@ -44,6 +47,7 @@ func TestCleanersLeaveTheSame(t *testing.T) {
 // cleanings counts what was compared.
 type cleanings struct {
 	Cleanings, NotDue, MapFull, Batches, Records, Horizons, Empty, Aborted int
+	Interrupted                                                            int
 	KafkaKeptMore                                                          int // see mistakesCommitted
 }
 
@@ -84,6 +88,9 @@ func (c *cleaning) play(times int) {
 		if i == 0 || c.r.IntN(3) > 0 {
 			c.fill(5 + c.r.IntN(40))
 		}
+		if c.r.IntN(4) == 0 {
+			c.interrupt()
+		}
 		c.now += []int64{0, 999, 60_000, 4_000_000, 90_000_000}[c.r.IntN(5)]
 		c.clean()
 		if c.t.Failed() {
@@ -97,14 +104,14 @@ func (c *cleaning) clean() {
 	t := c.t
 	o := CleanOptions{Force: c.r.IntN(3) > 0, Map: 1 << 20, Load: 0.9, Buffer: []int{300, 4000, 1 << 17}[c.r.IntN(3)]}
 	if c.r.IntN(4) == 0 {
-		o.Map = 24 * (3 + c.r.IntN(60))
+		o.Map = 24 * (3 + c.r.IntN(25))
 	}
 	c.note("-- clean at %d, %+v", c.now, o)
 	ourRoot, theirRoot := copyRoot(t, c.root), copyRoot(t, c.root)
 	theirs := c.byKafka(theirRoot, o)
 	c.note("%+v", theirs)
 	c.byUs(ourRoot, o, theirs)
-	want, got := facts(t, theirRoot), facts(t, ourRoot)
+	want, got := facts(t, theirRoot, folderTopic), facts(t, ourRoot, folderTopic)
 	c.sum.Cleanings++
 	c.sum.Batches += len(want.Batches)
 	c.sum.Records += len(want.Records)
@@ -117,7 +124,7 @@ func (c *cleaning) clean() {
 			c.sum.Empty++
 		}
 	}
-	if c.mistakesCommitted(facts(t, c.root), theirs) && len(want.Records) > len(got.Records) {
+	if c.mistakesCommitted(facts(t, c.root, folderTopic), theirs) && len(want.Records) > len(got.Records) {
 		c.sum.KafkaKeptMore++
 		kept := map[int64]bool{}
 		for _, r := range want.Records {
@@ -147,6 +154,25 @@ func (c *cleaning) mistakesCommitted(before cleanedFacts, theirs Cleaned) bool {
 		}
 	}
 	return slices.ContainsFunc(before.Aborted, func(e txnindex.Entry) bool { return begins <= e.LastOffset && e.LastOffset < theirs.FirstDirty })
+}
+
+// interrupt lets Kafka clean until it looks for the nth time whether it shall stop, and ends it as a kill would: both go on from
+// what it left behind.
+func (c *cleaning) interrupt() {
+	l, err := c.d.Open(OpenOptions{Root: c.root, Topic: folderTopic, Config: c.config, NowMs: c.now, ProducerExpirationMs: expiry})
+	require.NoError(c.t, err)
+	n := c.r.IntN(8)
+	_, err = l.Clean(CleanOptions{Force: true, Buffer: 300, InterruptAfter: &n})
+	c.note("-- clean at %d, interrupted: %v", c.now, err)
+	if err == nil {
+		require.NoError(c.t, l.Close())
+		return
+	}
+	var asked *KafkaError
+	require.ErrorAs(c.t, err, &asked)
+	require.Equal(c.t, "as asked for", asked.Message)
+	c.sum.Interrupted++
+	require.NoError(c.t, l.Abandon())
 }
 
 func (c *cleaning) byKafka(root string, o CleanOptions) Cleaned {
@@ -210,9 +236,9 @@ type cleanedBatch struct {
 	Sum              uint32 // of uncompressed ones
 }
 
-func facts(t *testing.T, root string) (f cleanedFacts) {
+func facts(t *testing.T, root, topic string) (f cleanedFacts) {
 	t.Helper()
-	dir := filepath.Join(root, folderTopic+"-0")
+	dir := filepath.Join(root, topic+"-0")
 	for _, name := range sorted(t, filepath.Join(dir, "*.log")) {
 		base, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(name), ".log"), 10, 64)
 		require.NoError(t, err)
@@ -251,7 +277,7 @@ func facts(t *testing.T, root string) (f cleanedFacts) {
 	}
 	all, err := checkpoint(filepath.Join(root, cleanerFile))
 	require.NoError(t, err)
-	f.Checkpoint = all[folderTopic+" 0"]
+	f.Checkpoint = all[topic+" 0"]
 	return f
 }
 
@@ -272,4 +298,59 @@ func sameFacts(t *testing.T, want, got cleanedFacts) {
 	require.Equal(t, want.Bases, got.Bases, "segments")
 	require.Equal(t, want.Aborted, got.Aborted, "aborted transactions")
 	require.Equal(t, want.Checkpoint, got.Checkpoint, "checkpoint")
+}
+
+// TestCleanersLeaveTheSameOfGoldenFolders does it with folders that a broker wrote, also those of old formats.
+func TestCleanersLeaveTheSameOfGoldenFolders(t *testing.T) {
+	_, d := kafka(t)
+	for _, name := range golden.Cases() {
+		t.Run(name, func(t *testing.T) {
+			about := golden.About(t, name)
+			config := maps.Clone(about.TopicConfig)
+			if config == nil {
+				config = map[string]string{}
+			}
+			config["cleanup.policy"], config["delete.retention.ms"], config["retention.ms"] = "compact", "1000", "-1"
+			c, err := log.ParseConfig(config)
+			require.NoError(t, err)
+			root, now := golden.Copy(t, name), about.OpenedAtMs
+			for range 3 {
+				ourRoot, theirRoot := copyRoot(t, root), copyRoot(t, root)
+				l, err := d.Open(OpenOptions{Root: theirRoot, Topic: about.Topic, Config: config, NowMs: now})
+				require.NoError(t, err)
+				_, err = l.Roll()
+				require.NoError(t, err)
+				theirs, err := l.Clean(CleanOptions{Force: true})
+				require.NoError(t, err)
+				require.NoError(t, l.Close())
+
+				dir, err := log.OpenDir(ourRoot, log.DirConfig{Now: func() time.Time { return time.UnixMilli(now) }, Manual: true})
+				require.NoError(t, err)
+				ours, err := dir.Open(context.Background(), log.TopicPartition{Topic: about.Topic}, c)
+				require.NoError(t, err)
+				require.NoError(t, ours.Roll(context.Background()))
+				res, err := ours.Compact(context.Background(), log.CompactOptions{Force: true})
+				require.NoError(t, err)
+				require.NoError(t, dir.Close())
+				root = ourRoot
+				if theirs.NextDirty == 0 {
+					continue
+				}
+				require.Equal(t, theirs.NextDirty, res.FirstDirty)
+				if name == "legacy-v1" { // Kafka makes new batches of what is left of an old compressed set, ours old entries
+					want, got := facts(t, theirRoot, about.Topic), facts(t, ourRoot, about.Topic)
+					for _, rs := range [][]Record{want.Records, got.Records} {
+						for i := range rs {
+							rs[i].TimestampType = ""
+						}
+					}
+					sameRecords(t, want.Records, got.Records)
+					require.Equal(t, want.Bases, got.Bases)
+				} else {
+					sameFacts(t, facts(t, theirRoot, about.Topic), facts(t, ourRoot, about.Topic))
+				}
+				now += 2000
+			}
+		})
+	}
 }

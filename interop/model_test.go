@@ -21,6 +21,7 @@ type model struct {
 
 	cleaning bool  // there may have been cleanings since the records were last compared
 	clean    int64 // below, records and markers are missing that were there
+	sealed   int64 // the end when the log was cleaned: nobody cuts below, for what was cleaned was replicated, as was what decided on it
 }
 
 // append adds a batch of the given producer; one of ID -1, or one whose id only its client knows, is none.

@@ -94,4 +94,5 @@ func (s *swap) learnClean() {
 	active, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(all[len(all)-1]), ".log"), 10, 64)
 	require.NoError(s.t, err)
 	s.m.clean = max(s.m.clean, min(active, s.m.lastStable()))
+	s.m.sealed = s.m.end
 }

@@ -228,7 +228,7 @@ func (s *swap) step(w owner) {
 		require.NoError(t, w.roll())
 		s.note("roll")
 	case "compact":
-		s.m.cleaning = true
+		s.m.cleaning, s.m.sealed = true, s.m.end
 		require.NoError(t, w.compact())
 		s.note("compact")
 	case "retain":
@@ -286,8 +286,7 @@ func (s *swap) batch(p record.Producer, follower bool) (record.Batch, []Record) 
 
 // cutPoint is an offset to truncate to: any for ours, a batch's first for Kafka, which trusts its callers in that.
 func (s *swap) cutPoint(w owner) int64 {
-	// Nobody cuts what was cleaned: it was replicated and stable.
-	lowest := min(max(s.m.start, s.m.end-60, s.m.reopens(), s.m.clean), s.m.end)
+	lowest := min(max(s.m.start, s.m.end-60, s.m.reopens(), s.m.sealed), s.m.end)
 	offset := lowest + s.r.Int64N(s.m.end-lowest+1)
 	if w.name() != "partlog" {
 		return s.m.endAfter(offset)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -82,6 +83,10 @@ type victimRequest struct {
 	Commit      bool            `json:"commit"`
 	Coordinator int32           `json:"coordinator"`
 	Version     int             `json:"version"`
+
+	Topics    map[string]map[string]string `json:"topics"`
+	Partition int32                        `json:"partition"`
+	Rate      int64                        `json:"rate"`
 }
 
 func (v *victim) do(line []byte) (any, error) {
@@ -115,6 +120,12 @@ func (v *victim) do(line []byte) (any, error) {
 		return nil, v.log.DeleteRecords(ctx, r.Offset)
 	case "roll":
 		return nil, v.log.Roll(ctx)
+	case "root":
+		return nil, v.openRoot(ctx, r.ourOpen, r.Topics)
+	case "compactRoot": // as slowly as asked for
+		return nil, v.compactRoot(ctx, r.Rate)
+	case "deleteFrom":
+		return nil, v.dir.Delete(ctx, log.TopicPartition{Topic: r.Topic, Partition: r.Partition})
 	case "compact":
 		return v.log.Compact(ctx, log.CompactOptions{Force: true})
 	case "retain":
@@ -134,6 +145,41 @@ func (v *victim) open(ctx context.Context, o ourOpen) (_ any, err error) {
 		return nil, err
 	}
 	return stateOf(v.log), nil
+}
+
+func (v *victim) openRoot(ctx context.Context, o ourOpen, topics map[string]map[string]string) (err error) {
+	v.dir, err = openRoot(ctx, o.Root, topics)
+	return err
+}
+
+func (v *victim) compactRoot(ctx context.Context, rate int64) error {
+	for _, l := range v.dir.Logs() {
+		if _, err := l.Compact(ctx, log.CompactOptions{Force: true, BytesPerSecond: rate}); err != nil && !errors.Is(err, log.ErrPolicy) {
+			return err
+		}
+	}
+	return nil
+}
+
+// openRoot opens all partitions of a root with the settings of their topics.
+func openRoot(ctx context.Context, root string, topics map[string]map[string]string) (*log.Dir, error) {
+	configs := map[string]log.Config{}
+	for topic, kafka := range topics {
+		c, err := log.ParseConfig(kafka)
+		if err != nil {
+			return nil, err
+		}
+		c.Durability = log.Buffered
+		configs[topic] = c
+	}
+	d, err := log.OpenDir(root, log.DirConfig{Manual: true})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.OpenAll(ctx, log.OpenAllOptions{Config: func(tp log.TopicPartition) log.Config { return configs[tp.Topic] }}); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
 }
 
 // appendRecords appends the records of an encoded batch through the records' own door.

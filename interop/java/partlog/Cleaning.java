@@ -3,7 +3,6 @@ package partlog;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.storage.internals.log.Cleaner;
 import org.apache.kafka.storage.internals.log.LogCleanerManager;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
@@ -47,7 +46,7 @@ final class Cleaning {
             int[] left = {a.path("interruptAfter").asInt(-1)};
             Cleaner cleaner = new Cleaner(0, new SkimpyOffsetMap(a.path("map").asInt(1 << 20)), a.path("buffer").asInt(1 << 16), 16 << 20,
                 a.path("load").asDouble(0.9), new Throttler(Double.MAX_VALUE, 300, "cleaner-io", "bytes", clock), clock, t -> {
-                    if (left[0]-- == 0) throw new InterruptException("as asked for");
+                    if (left[0]-- == 0) throw new IllegalStateException("as asked for");
                 });
             long next = cleaner.clean(choice).getKey();
             answer.put("nextDirty", next);
