@@ -53,8 +53,9 @@ type cleanings struct {
 
 type cleaning struct {
 	*folder
-	d   *Driver
-	sum *cleanings
+	d       *Driver
+	sum     *cleanings
+	cleaned int64 // when, last
 }
 
 func cleaningConfig(r *rand.Rand) map[string]string {
@@ -92,6 +93,12 @@ func (c *cleaning) play(times int) {
 			c.interrupt()
 		}
 		c.now += []int64{0, 999, 60_000, 4_000_000, 90_000_000}[c.r.IntN(5)]
+		if c.r.IntN(3) == 0 { // exactly to the horizons that were set last, or just before
+			retention, err := strconv.ParseInt(c.config["delete.retention.ms"], 10, 64)
+			require.NoError(c.t, err)
+			c.now = max(c.now, c.cleaned+retention-c.r.Int64N(2))
+		}
+		c.cleaned = c.now
 		c.clean()
 		if c.t.Failed() {
 			return

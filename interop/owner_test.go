@@ -232,10 +232,7 @@ func (w *theirs) truncate(offset int64) (int64, error) {
 func (w *theirs) reset(offset int64) error { return w.l.TruncateFullyAndStartAt(offset) }
 
 func (w *theirs) deleteRecords(before int64) error {
-	if _, err := w.l.DeleteRecords(before); err != nil {
-		return err
-	}
-	_, err := w.l.DeleteOldSegments()
+	_, err := w.l.DeleteRecords(before)
 	return err
 }
 

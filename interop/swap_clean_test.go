@@ -33,6 +33,7 @@ func (s *swap) retain(w owner) {
 	require.NoError(t, w.retain())
 	s.note("retain: start %d", start)
 	if start > s.m.start {
+		s.raised++
 		s.m.raise(start, true)
 	}
 }

@@ -36,6 +36,7 @@ type swap struct {
 	clean   bool                           // how the last session ended
 	last    string
 	cleaned int      // records that cleanings removed
+	raised  int      // how often retention raised the start
 	story   []string // what happened, for a failure's message
 }
 
@@ -46,7 +47,7 @@ func tiny() map[string]string {
 }
 
 // retained is retention.bytes, of owners that are asked for it.
-const retained = 60_000
+const retained = 15_000
 
 func retaining(config map[string]string) map[string]string {
 	out := maps.Clone(config)
@@ -110,7 +111,7 @@ func (s *swap) play(rounds int) {
 			return
 		}
 	}
-	s.t.Logf("%d rounds, the log ends at %d, %d records were cleaned away", rounds, s.m.end, s.cleaned)
+	s.t.Logf("%d rounds, the log ends at %d, %d records were cleaned away, retention raised the start %d times", rounds, s.m.end, s.cleaned, s.raised)
 }
 
 // session is one owner's turn.
