@@ -66,7 +66,7 @@ func cleaningConfig(r *rand.Rand) map[string]string {
 		"segment.index.bytes":       "100000",
 		"index.interval.bytes":      pick("0", "300", "4096"),
 		"retention.ms":              "-1",
-		"delete.retention.ms":       pick("0", "1000", "60000", "3600000", "86400000"),
+		"delete.retention.ms":       pick("0", "1000", "60000", "3600000", "3600000", "3600000", "86400000"),
 		"min.cleanable.dirty.ratio": pick("0", "0.1", "0.5"),
 		"max.message.bytes":         "1000000",
 	}
@@ -92,11 +92,12 @@ func (c *cleaning) play(times int) {
 		if c.r.IntN(4) == 0 {
 			c.interrupt()
 		}
-		c.now += []int64{0, 999, 60_000, 4_000_000, 90_000_000}[c.r.IntN(5)]
-		if c.r.IntN(3) == 0 { // exactly to the horizons that were set last, or just before
-			retention, err := strconv.ParseInt(c.config["delete.retention.ms"], 10, 64)
-			require.NoError(c.t, err)
+		retention, err := strconv.ParseInt(c.config["delete.retention.ms"], 10, 64)
+		require.NoError(c.t, err)
+		if retention < expiry && c.r.IntN(2) == 0 { // exactly to the horizons that were set last, or just before
 			c.now = max(c.now, c.cleaned+retention-c.r.Int64N(2))
+		} else {
+			c.now += []int64{0, 0, 999, 60_000, 60_000, 4_000_000, 90_000_000}[c.r.IntN(7)]
 		}
 		c.cleaned = c.now
 		c.clean()

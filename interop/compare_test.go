@@ -155,7 +155,7 @@ func (s *swap) sameState(o partlogState, k State, epochsLost bool) {
 func (s *swap) fromStart(all []golden.AbortedTransaction) (out []golden.AbortedTransaction) {
 	_, over := s.m.transactions()
 	for _, a := range all {
-		if a.FirstOffset < s.m.start {
+		if slices.ContainsFunc(over, func(x ended) bool { return x.FirstOffset < s.m.start && x.LastOffset == a.LastOffset }) {
 			continue
 		}
 		if slices.ContainsFunc(over, func(x ended) bool {
