@@ -92,19 +92,50 @@ func (f *folder) fill(batches int) {
 		if f.r.IntN(12) == 0 {
 			f.epoch++
 		}
-		for _, b := range f.batch(end) {
-			b.SetLeaderEpoch(f.epoch)
-			got, err := l.AppendBatches(ctx, b.Bytes(), log.AppendOptions{As: log.Follower})
-			require.NoError(t, err)
-			require.Equal(t, b.BaseOffset(), got.Base)
-			id, epoch, sequence := b.Producer()
-			f.note("%d to %d: %d records, %v, control %v, transactional %v, producer %d epoch %d sequence %d, time %d", got.Base, b.LastOffset(), b.Count(), b.Codec(), b.Control(), b.Transactional(), id, epoch, sequence, b.MaxTimestamp())
-		}
+		b := f.batch(end)
+		b.SetLeaderEpoch(f.epoch)
+		got, err := l.AppendBatches(ctx, b.Bytes(), log.AppendOptions{As: log.Follower})
+		require.NoError(t, err)
+		require.Equal(t, b.BaseOffset(), got.Base)
+		id, epoch, sequence := b.Producer()
+		f.note("%d to %d: %d records, %v, control %v, transactional %v, producer %d epoch %d sequence %d, time %d", got.Base, b.LastOffset(), b.Count(), b.Codec(), b.Control(), b.Transactional(), id, epoch, sequence, b.MaxTimestamp())
+	}
+	if f.r.IntN(4) > 0 { // or open transactions keep nearly everything from being cleaned
+		f.endAll(l)
+		require.NoError(t, l.Roll(ctx))
+		f.note("roll at %d", l.Offsets().LogEnd)
 	}
 	require.NoError(t, d.Close())
 	if f.aged {
 		f.age()
 	}
+}
+
+func (f *folder) endAll(l *log.Log) {
+	for id := range f.producers {
+		if !f.producers[id].open {
+			continue
+		}
+		b := f.end(l.Offsets().LogEnd, int64(id))
+		b.SetLeaderEpoch(f.epoch)
+		_, err := l.AppendBatches(context.Background(), b.Bytes(), log.AppendOptions{As: log.Follower})
+		require.NoError(f.t, err)
+		f.note("%d: producer %d ends", b.BaseOffset(), id)
+	}
+}
+
+// end is the end of a transaction.
+func (f *folder) end(base, id int64) record.Batch {
+	p := &f.producers[id]
+	if f.r.IntN(4) == 0 {
+		p.epoch++
+		p.sequence = 0
+	}
+	p.coordinator += int32(f.r.IntN(2))
+	p.open = false
+	b := record.Marker(f.r.IntN(2) == 0, record.Producer{ID: id, Epoch: p.epoch}, p.coordinator, time.UnixMilli(f.now))
+	b.SetBaseOffset(base)
+	return b
 }
 
 // age gives every .log a time of its own near the made-up clock.
@@ -117,8 +148,8 @@ func (f *folder) age() {
 	}
 }
 
-// batch is what comes next: mostly one batch, at times the end of a transaction.
-func (f *folder) batch(base int64) []record.Batch {
+// batch is what comes next.
+func (f *folder) batch(base int64) record.Batch {
 	r := f.r
 	id := r.Int64N(int64(len(f.producers)))
 	p := &f.producers[id]
@@ -129,16 +160,7 @@ func (f *folder) batch(base int64) []record.Batch {
 	}
 	switch {
 	case kind < 2: // at times of a transaction that has nothing in this log
-		if r.IntN(4) == 0 {
-			p.epoch++
-			p.sequence = 0
-		}
-		p.coordinator += int32(r.IntN(2))
-		p.open = false
-		producer.Epoch = p.epoch
-		b := record.Marker(r.IntN(2) == 0, *producer, p.coordinator, time.UnixMilli(f.now))
-		b.SetBaseOffset(base)
-		return []record.Batch{b}
+		return f.end(base, id)
 	case kind < 5:
 		producer = nil
 	}
@@ -173,7 +195,7 @@ func (f *folder) batch(base int64) []record.Batch {
 	if r.IntN(25) == 0 {
 		out = emptied(f.t, out)
 	}
-	return []record.Batch{out}
+	return out
 }
 
 func (f *folder) record() record.Record {

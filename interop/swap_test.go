@@ -42,8 +42,14 @@ type swap struct {
 
 // tiny are topic settings that make segments and indexes turn over within a few batches.
 func tiny() map[string]string {
-	return map[string]string{"internal.segment.bytes": "9000", "segment.index.bytes": "1200", "index.interval.bytes": "300", "retention.ms": "-1",
-		"cleanup.policy": "compact,delete", "delete.retention.ms": "500", "min.cleanable.dirty.ratio": "0.01"}
+	return map[string]string{"internal.segment.bytes": "9000", "segment.index.bytes": "1200", "index.interval.bytes": "300", "retention.ms": "-1"}
+}
+
+// swapped is tiny with compaction.
+func swapped() map[string]string {
+	c := tiny()
+	c["cleanup.policy"], c["delete.retention.ms"], c["min.cleanable.dirty.ratio"] = "compact,delete", "500", "0.01"
+	return c
 }
 
 // retained is retention.bytes, of owners that are asked for it.
@@ -88,7 +94,7 @@ func newSwap(t *testing.T, d *Driver, root, topic string, seed uint64) *swap {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(root, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "not-a-log.txt"), []byte("a foreign plain file disturbs nobody"), 0o644))
-	return &swap{t: t, r: rand.New(rand.NewPCG(seed, uint64(rounds(t, "PARTLOG_INTEROP_SEED", 5)))), d: d, root: root, topic: topic, config: tiny(), clean: true}
+	return &swap{t: t, r: rand.New(rand.NewPCG(seed, uint64(rounds(t, "PARTLOG_INTEROP_SEED", 5)))), d: d, root: root, topic: topic, config: swapped(), clean: true}
 }
 
 func (s *swap) play(rounds int) {
