@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/record"
 )
 
 // retain lets old segments go by size: which, is settled by the rule, as far as no open transaction loses its beginning.
@@ -35,6 +37,21 @@ func (s *swap) retain(w owner) {
 	if start > s.m.start {
 		s.raised++
 		s.m.raise(start, true)
+	}
+}
+
+// endAll ends most open transactions, which would keep all behind them from being cleaned.
+func (s *swap) endAll(w owner) {
+	for id := int64(firstOwn); id < firstOwn+5; id++ {
+		f := s.knows(id)
+		if f.TxnFirstOffset < 0 || s.r.IntN(12) == 0 {
+			continue
+		}
+		m := turn{p: record.Producer{ID: id, Epoch: f.Epoch}, marker: true, commit: s.r.IntN(3) > 0, coordinator: max(0, f.CoordinatorEpoch)}
+		s.note("%+v at %d", m, s.m.end)
+		require.NoError(s.t, w.end(m, 0, s.epoch))
+		s.m.mark(m)
+		s.took()
 	}
 }
 

@@ -235,6 +235,10 @@ func (s *swap) step(w owner) {
 		require.NoError(t, w.roll())
 		s.note("roll")
 	case "compact":
+		s.endAll(w)
+		if w.name() != "broker" {
+			require.NoError(t, w.roll())
+		}
 		s.m.cleaning, s.m.sealed = true, s.m.end
 		require.NoError(t, w.compact())
 		s.note("compact")
