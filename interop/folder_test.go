@@ -27,7 +27,6 @@ type folder struct {
 	root   string
 	now    int64 // of the clock
 	config map[string]string
-	hidden int64 // how far the high watermark is below the end
 
 	producers [6]folderProducer
 	epoch     int32
