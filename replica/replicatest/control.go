@@ -385,6 +385,9 @@ func (n *node) propose(a replica.Action) {
 	answer := func(e replica.ISRAnswer) {
 		if n.life == life && n.asks[tag] {
 			delete(n.asks, tag)
+			if e.Err != replica.None {
+				s.note("node %d proposed %v as in sync: %v", n.id, prop.ISR, e.Err)
+			}
 			n.step(e)
 		}
 	}

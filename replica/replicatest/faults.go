@@ -17,6 +17,7 @@ const (
 	Kill         FaultKind = iota // the process of Node ends at once, and comes back after For
 	PowerLoss                     // so does its machine: what was not synced may be gone, or a part of it
 	Blackout                      // all machines lose power at once
+	Midway                        // Node stops inside one of its next accesses of the disk: killed, or without power, as Amount says
 	CleanStop                     // Node is shut down as it should be, and comes back
 	Pause                         // nothing happens in the process for a while
 	Isolate                       // nothing comes from or to Node
@@ -37,7 +38,7 @@ const (
 	faultKinds   = iota
 )
 
-var faultNames = [...]string{"kill", "power loss", "blackout", "clean stop", "pause", "isolate", "one way", "split", "cut from store", "slow disk",
+var faultNames = [...]string{"kill", "power loss", "blackout", "midway", "clean stop", "pause", "isolate", "one way", "split", "cut from store", "slow disk",
 	"full disk", "clock", "cut controller", "depose", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow"}
 
 // String is a short name.
@@ -62,7 +63,7 @@ func (f Fault) String() string {
 }
 
 // weights are how often each kind is drawn.
-var weights = [faultKinds]int{Kill: 10, PowerLoss: 8, Blackout: 1, CleanStop: 5, Pause: 6, Isolate: 6, OneWay: 5, Split: 4, CutStore: 5, SlowDisk: 3,
+var weights = [faultKinds]int{Kill: 10, PowerLoss: 8, Blackout: 1, Midway: 8, CleanStop: 5, Pause: 6, Isolate: 6, OneWay: 5, Split: 4, CutStore: 5, SlowDisk: 3,
 	FullDisk: 2, Clock: 3, CutRuler: 3, Depose: 3, Reassign: 4, Cancel: 1, ElectFirst: 3, ElectUnclean: 1, Lossy: 2, Slow: 2}
 
 // plan draws what goes wrong. Some runs are of one kind of fault mostly.
@@ -83,7 +84,7 @@ func (p *profile) plan(rng *rand.Rand) []Fault {
 			n -= w[kind]
 			kind++
 		}
-		f := Fault{Kind: kind, At: time.Duration(rng.Int64N(int64(p.Storm))), For: 5*time.Millisecond + time.Duration(rng.Int64N(int64(200*time.Millisecond))),
+		f := Fault{Kind: kind, At: time.Duration(rng.Int64N(int64(p.Storm))), For: 2*time.Millisecond + time.Duration(rng.Float64()*rng.Float64()*float64(250*time.Millisecond)),
 			Node: 1 + rng.IntN(p.Nodes), Other: 1 + rng.IntN(p.Nodes), Amount: rng.Int64N(1 << 40)}
 		switch kind {
 		case CutRuler, Depose:
@@ -97,7 +98,7 @@ func (p *profile) plan(rng *rand.Rand) []Fault {
 		case Lossy:
 			f.Amount = 5 + f.Amount%40
 		case Slow:
-			f.Amount = 1 + f.Amount%30
+			f.Amount = 1 + f.Amount%80
 		}
 		plan = append(plan, f)
 	}
@@ -133,6 +134,8 @@ func (s *sim) strike(f Fault) {
 			n.lose(uint64(f.Amount) + uint64(i))
 			s.after(f.For+s.between(0, 20*time.Millisecond), n.start)
 		}
+	case Midway:
+		n.rig(f)
 	case CleanStop:
 		s.leave(n)
 		mend(n.start)
@@ -158,7 +161,7 @@ func (s *sim) strike(f Fault) {
 		n.drag = time.Duration(f.Amount) * time.Microsecond
 		mend(func() { n.drag = 0 })
 	case FullDisk:
-		n.full1 = true
+		n.trouble = true
 		n.full.SetQuota(f.Amount)
 		mend(func() { n.full.SetQuota(-1) })
 	case Clock:

@@ -70,10 +70,53 @@ type model struct {
 
 	mirrors [10][]entry // what the log of a node holds
 	synced  [10]int64   // of it, what survives a power loss, of a node that is down
-	saved   [10]int64
-	power   [10]bool // it was lost since the log was open
+	power   [10]bool    // it was lost since the log was open
 	starts  [10]int64
+	doubts  [10]doubt
 	scratch []entry
+}
+
+// doubt is what work on a log that was not finished may leave.
+type doubt struct {
+	low   int64   // it may end there
+	more  []entry // it may have some of these at its end
+	reset int64   // or begin and end there; -1
+	gone  bool    // or not exist
+}
+
+// begin notes what work on the log may leave if it is not finished.
+func (m *model) begin(r *rep, a *replica.Action) {
+	d := &m.doubts[r.n.id]
+	m.finished(r.n)
+	switch a.Kind {
+	case replica.DoAppend:
+		epoch := r.log.Offsets().LeaderEpoch
+		for raw := a.Raw; len(raw) > 0; {
+			b, rest, err := record.Next(raw)
+			if err != nil {
+				break
+			}
+			if raw = rest; a.Role == log.Follower {
+				epoch = b.LeaderEpoch()
+				for gap := b.BaseOffset() - d.low - int64(len(d.more)); gap > 0; gap-- {
+					d.more = append(d.more, entry{})
+				}
+			}
+			d.more = m.decode(b, epoch, d.more)
+		}
+	case replica.DoTruncate:
+		d.low = max(min(d.low, a.Offset-3), 0)
+	case replica.DoReset:
+		d.low, d.reset = 0, a.Offset
+	case replica.Delete:
+		d.low, d.gone = 0, true
+	}
+}
+
+// finished says that a log is as its mirror.
+func (m *model) finished(n *node) {
+	d := &m.doubts[n.id]
+	*d = doubt{low: int64(len(m.mirrors[n.id])), more: d.more[:0], reset: -1}
 }
 
 func newModel(s *sim) model {
@@ -244,6 +287,10 @@ func (m *model) elected(r *rep, mark int64) {
 	if m.excused || epoch != m.s.truth.state.LeaderEpoch {
 		return
 	}
+	if m.s.Losses && int64(len(m.mirrors[r.n.id])) < int64(len(m.committed)) {
+		m.excuse("a leader lacks some")
+		return
+	}
 	if !r.n.lost {
 		m.has(r.n, 0, "leads epoch "+itoa(int(epoch)))
 	}
@@ -358,7 +405,7 @@ func (m *model) vanished(n *node) {
 	if len(m.mirrors[n.id]) == 0 {
 		return
 	}
-	if !m.power[n.id] || m.synced[n.id] > 0 {
+	if d := &m.doubts[n.id]; !d.gone && (!m.power[n.id] || m.synced[n.id] > 0) {
 		m.s.fail("the log of node %d is gone, %d was durable", n.id, m.synced[n.id])
 	}
 	m.mirrors[n.id] = nil
@@ -370,6 +417,20 @@ func (m *model) opened(r *rep, saved int64) {
 	o := r.log.Offsets()
 	list := m.mirrors[n.id]
 	power := m.power[n.id]
+	d := m.doubts[n.id]
+	if n.unfinished {
+		if o.LogStart == d.reset && o.LogEnd == d.reset {
+			m.mirrors[n.id] = make([]entry, d.reset)
+		} else if extra := o.LogEnd - int64(len(list)); extra > 0 && extra <= int64(len(d.more)) {
+			for i, e := range d.more[:extra] {
+				m.place(n, int64(len(list)+i), e)
+			}
+		} else if o.LogEnd >= d.low && extra < 0 {
+			m.mirrors[n.id] = list[:o.LogEnd]
+		}
+		list = m.mirrors[n.id]
+		n.unfinished = false
+	}
 	switch end := o.LogEnd; {
 	case end > int64(len(list)):
 		s.fail("the log of node %d ends at %d, before it was %d", n.id, end, len(list))

@@ -21,14 +21,18 @@ type node struct {
 	disk *vfstest.Crash
 	full *vfstest.Fault // above disk
 
-	up     bool
-	life   int           // of the process
-	paused time.Duration // until then nothing happens in it
-	fast   time.Duration // its steady clock is ahead; never falls
-	skew   time.Duration // its wall clock is off
-	drag   time.Duration // what each access of the disk takes longer
-	full1  bool          // the disk is full, or was in this life
-	lost   bool          // a part of its log, and has not caught up since
+	up         bool
+	life       int            // of the process
+	paused     time.Duration  // until then nothing happens in it
+	fast       time.Duration  // its steady clock is ahead; never falls
+	skew       time.Duration  // its wall clock is off
+	drag       time.Duration  // what each access of the disk takes longer
+	trouble    bool           // the disk is full, or was in this life
+	rigged     *Fault         // what comes with the next start
+	dying      *vfstest.Crash // the disk as it was when the process stopped inside an access of it
+	end        Fault          // how it stops
+	unfinished bool           // what its log was doing then
+	lost       bool           // a part of its log, and has not caught up since
 
 	dir     *log.Dir
 	clean   bool // the process before stopped cleanly
@@ -66,18 +70,25 @@ func (n *node) start() {
 	}
 	s := n.s
 	n.life++
-	n.up, n.paused, n.full1, n.drag = true, 0, false, 0
+	n.up, n.paused, n.trouble, n.drag = true, 0, false, 0
 	n.broker, n.ready, n.rep, n.asks = 0, false, nil, map[uint64]bool{}
 	n.heard = s.now
 	n.full = vfstest.NewFault(n.disk)
+	if n.rigged != nil {
+		n.rig(*n.rigged)
+		n.rigged = nil
+	}
 	var fsys vfs.FS = n.full
 	saved, _ := highWatermarks(fsys)
 	dir, err := log.OpenDir("", log.DirConfig{
 		FS: fsys, Manual: true, Now: n.wall, Map: index.Never, NoEvict: true, HighWatermarkInterval: time.Millisecond,
+		Events:            s.counts.events(),
 		RetentionInterval: 20 * time.Millisecond, InitialDelay: time.Millisecond, CleanerBackoff: 50 * time.Millisecond,
 	})
 	if err != nil {
-		s.fail("node %d cannot open its root: %v", n.id, err)
+		if !n.shaky() {
+			s.fail("node %d cannot open its root: %v", n.id, err)
+		}
 		return
 	}
 	n.dir = dir
@@ -88,12 +99,60 @@ func (n *node) start() {
 		s.fail("node %d: %v", n.id, err)
 		return
 	}
+
 	if slices.Contains(there, partition) {
 		n.open(saved)
 	} else {
 		s.model.vanished(n)
 	}
 	n.later(s.between(0, 2*time.Millisecond), n.beat)
+}
+
+// shaky says that the disk may refuse what it is asked.
+func (n *node) shaky() bool { return n.trouble || n.dying != nil }
+
+// accesses are those that change the disk.
+var accesses = []vfstest.Kind{vfstest.OpCreate, vfstest.OpWrite, vfstest.OpTruncate, vfstest.OpSync, vfstest.OpSyncData, vfstest.OpAllocate,
+	vfstest.OpRename, vfstest.OpLink, vfstest.OpRemove, vfstest.OpMkdir, vfstest.OpSyncDir}
+
+var errDying = errors.New("the process has ended")
+
+// rig ends the process inside one of its next accesses of the disk. A node that is down stops in its recovery.
+func (n *node) rig(f Fault) {
+	if !n.up {
+		n.rigged = &f
+		return
+	}
+	power := f.Amount&1 == 0
+	n.full.Add(vfstest.Rule{Ops: accesses, Nth: 1 + int(f.Amount>>1)%25, Times: vfstest.Always, Hook: func(vfstest.Op) error {
+		if n.dying == nil {
+			n.end = f
+			n.s.dying++
+			if power {
+				n.dying = n.disk.PowerLoss(uint64(f.Amount))
+			} else {
+				n.dying = n.disk.Kill()
+			}
+		}
+		return errDying
+	}})
+}
+
+// die ends a process that stopped inside an access of the disk.
+func (n *node) die() {
+	s, disk := n.s, n.dying
+	n.dying = nil
+	s.dying--
+	s.counts.add("stops inside an access of the disk", 1)
+	s.note("node %d stops midway", n.id)
+	if n.up {
+		n.down()
+	}
+	n.disk, n.unfinished = disk, true
+	if n.end.Amount&1 == 0 {
+		s.model.powerLost(n)
+	}
+	s.after(n.end.For, n.start)
 }
 
 func (s *sim) logConfig() log.Config {
@@ -118,7 +177,9 @@ func (s *sim) logConfig() log.Config {
 func (n *node) open(saved int64) {
 	l, err := n.dir.Open(n.s.ctx, partition, n.s.logConfig())
 	if err != nil {
-		n.s.fail("node %d cannot open its log: %v", n.id, err)
+		if !n.shaky() {
+			n.s.fail("node %d cannot open its log: %v", n.id, err)
+		}
 		return
 	}
 	n.rep = &rep{n: n, log: l, leads: -1, stash: map[uint64]stash{}}
@@ -140,7 +201,11 @@ func (n *node) beat() {
 			n.readStore()
 		}
 	}
-	n.later(15*time.Millisecond, n.beat)
+	if n.session == nil {
+		n.later(s.between(time.Millisecond, 5*time.Millisecond), n.beat)
+	} else {
+		n.later(15*time.Millisecond, n.beat)
+	}
 }
 
 func over(session replica.Session) bool {
@@ -345,11 +410,14 @@ func (n *node) stop() {
 		n.step(replica.Stop{LeaderEpoch: -1})
 		n.rep.drain()
 	}
-	if s.failure != "" {
+	if s.failure != "" || n.dying != nil {
 		return
 	}
 	err := n.dir.Close()
-	if err != nil && !n.full1 {
+	if n.dying != nil {
+		return
+	}
+	if err != nil && !n.shaky() {
 		s.fail("node %d cannot close its root: %v", n.id, err)
 	}
 	if n.session != nil {
@@ -369,7 +437,7 @@ func (n *node) down() {
 	n.rep, n.dir = nil, nil
 	if session := n.session; session != nil {
 		n.session = nil
-		n.s.after(n.s.between(sessionTime/2, sessionTime), func() { n.s.expire(session, n.id) })
+		n.s.after(n.s.between(0, sessionTime), func() { n.s.expire(session, n.id) })
 	}
 }
 

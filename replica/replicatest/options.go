@@ -23,6 +23,9 @@ type Options struct {
 	// Patient overlooks members of the in-sync set that lack committed records for the moment, and reports only what is
 	// lost or different for good: on leaders, in the eyes of consumers, and in the calm.
 	Patient bool
+	// Losses counts committed records that a new leader lacks, as if they had been lost for a reason, and goes on: what is
+	// reported then is replicas that differ.
+	Losses bool
 	// Mutant breaks the code in a known way; Mutants lists the names.
 	Mutant string
 

@@ -30,6 +30,7 @@ type rep struct {
 	leads int32 // epoch it serves as leader; -1
 
 	epochs  []log.EpochEntry
+	kept    []log.EpochEntry // by a mutant
 	latest  int32
 	start   int64
 	hw      int64 // last told to the log
@@ -97,6 +98,9 @@ func (r *rep) state() replica.LogState {
 	if r.epochs == nil || r.latest != o.LeaderEpoch || r.start != o.LogStart {
 		r.epochs, r.latest, r.start = r.log.Epochs(), o.LeaderEpoch, o.LogStart
 	}
+	if n := len(r.kept); n > 0 && r.kept[n-1].Epoch > o.LeaderEpoch {
+		return replica.LogState{Offsets: o, Epochs: r.kept}
+	}
 	return replica.LogState{Offsets: o, Epochs: r.epochs}
 }
 
@@ -158,12 +162,15 @@ func (r *rep) act(a *replica.Action) {
 // failed is a replica that gave up: the process has to begin anew.
 func (r *rep) failed(err error) {
 	n, s := r.n, r.n.s
-	if !n.full1 {
+	if !n.shaky() {
 		s.fail("the replica of node %d gave up: %v", n.id, err)
 		return
 	}
 	s.note("the replica of node %d gave up: %v", n.id, err)
 	s.counts.add("replicas that gave up", 1)
+	if n.dying != nil {
+		return
+	}
 	n.later(0, func() {
 		n.kill()
 		s.after(20*time.Millisecond, n.start)
@@ -202,6 +209,17 @@ func (r *rep) drain() {
 }
 
 func (r *rep) carryOut(a replica.Action) {
+	if r.n.dying != nil {
+		return
+	}
+	r.n.s.model.begin(r, &a)
+	r.perform(a)
+	if r.n.dying == nil {
+		r.n.s.model.finished(r.n)
+	}
+}
+
+func (r *rep) perform(a replica.Action) {
 	n, s := r.n, r.n.s
 	switch a.Kind {
 	case replica.DoAppend:
@@ -224,11 +242,10 @@ func (r *rep) carryOut(a replica.Action) {
 			s.model.cut(r, end)
 		}
 		r.epochs = nil
-		st := r.state()
-		if s.mutant.keepEpochs && stale != nil {
-			st.Epochs = stale
+		if s.mutant.keepEpochs && end < before {
+			r.kept = stale
 		}
-		n.step(replica.Truncated{Tag: a.Tag, Err: err, State: st})
+		n.step(replica.Truncated{Tag: a.Tag, Err: err, State: r.state()})
 	case replica.DoReset:
 		err := r.log.ResetTo(s.ctx, a.Offset)
 		if err == nil {
@@ -249,14 +266,14 @@ func (r *rep) carryOut(a replica.Action) {
 		err := r.log.Sync(s.ctx)
 		n.step(replica.Synced{Tag: a.Tag, Err: err, State: r.state()})
 	case replica.PersistHighWatermark:
-		if err := n.dir.RunOnce(s.ctx, n.mono()); err != nil && !n.full1 {
+		if err := n.dir.RunOnce(s.ctx, n.mono()); err != nil && !n.shaky() {
 			s.fail("node %d: background work: %v", n.id, err)
 		}
 		if r.log.Offsets().LogStart != r.start {
 			n.step(replica.LogChanged{State: r.state()})
 		}
 	case replica.SetLogStart:
-		if err := r.log.DeleteRecords(s.ctx, a.Offset); err != nil && !errors.Is(err, log.ErrPolicy) && !n.full1 {
+		if err := r.log.DeleteRecords(s.ctx, a.Offset); err != nil && !errors.Is(err, log.ErrPolicy) && !n.shaky() {
 			s.fail("node %d: log start %d: %v", n.id, a.Offset, err)
 		}
 		n.step(replica.LogChanged{State: r.state()})
@@ -264,8 +281,11 @@ func (r *rep) carryOut(a replica.Action) {
 		s.counts.add("replicas deleted", 1)
 		s.note("node %d deletes its replica", n.id)
 		s.model.closed(r)
-		if err := n.dir.Delete(s.ctx, partition); err != nil && !n.full1 {
+		if err := n.dir.Delete(s.ctx, partition); err != nil && !n.shaky() {
 			s.fail("node %d: delete: %v", n.id, err)
+		}
+		if n.dying != nil {
+			return
 		}
 		n.rep = nil
 		s.model.deleted(n)
@@ -355,7 +375,7 @@ func (r *rep) read(a replica.Action) {
 		}
 		f.Close()
 	}
-	if e.Err = err; err != nil && n.full1 {
+	if e.Err = err; err != nil && n.shaky() {
 		s.counts.add("reads refused by a full disk", 1)
 	} else if err != nil && !errors.Is(err, log.ErrOffsetOutOfRange) {
 		s.fail("node %d cannot read at %d: %v", n.id, a.Offset, err)
@@ -396,7 +416,7 @@ func (r *rep) reply(a *replica.Action) {
 func (r *rep) setHighWatermark(to int64) {
 	got, err := r.log.SetHighWatermark(to)
 	if err != nil {
-		if !r.n.full1 {
+		if !r.n.shaky() {
 			r.n.s.fail("node %d: high watermark %d: %v", r.n.id, to, err)
 		}
 		return
@@ -418,7 +438,7 @@ func (n *node) fetch(f replica.FetchRequest) {
 		f.LeaderEpoch, f.LastFetchedEpoch = -1, -1
 	}
 	if m.anyLife {
-		f.BrokerEpoch = -1
+		f.BrokerEpoch = max(f.BrokerEpoch, n.s.truth.registered[f.From])
 	}
 	if m.early && n.rep != nil && n.rep.role == replica.Leader {
 		g := f

@@ -47,6 +47,7 @@ type sim struct {
 	asked     map[uint64]func(result) // requests of clients, by tag
 	lastTag   uint64
 	calm      bool
+	dying     int // nodes that stopped inside an access of their disk, in this event
 
 	counts  Counts
 	history []string
@@ -93,7 +94,6 @@ func newSim(o Options) *sim {
 	if s.Plan == nil {
 		s.Plan = s.profile.plan(rand.New(rand.NewPCG(o.Seed, 2)))
 	}
-	s.mutant = mutantByName(o.Mutant)
 	s.model = newModel(s)
 	for i := range s.Nodes {
 		s.nodes = append(s.nodes, newNode(s, replica.NodeID(i+1)))
@@ -113,6 +113,7 @@ func (s *sim) play() {
 	}
 	s.startClients()
 	s.settle()
+	s.mutant = mutantByName(s.Mutant)
 	begin := s.now
 	for _, f := range s.Plan {
 		s.at(begin+f.At, func() { s.strike(f) })
@@ -167,6 +168,11 @@ func (s *sim) until(end time.Duration) {
 		s.steps++
 		s.digest = (s.digest ^ uint64(e.at) ^ e.seq<<32) * 0x100000001b3
 		e.run()
+		for i := 0; s.dying > 0; i++ {
+			if s.nodes[i].dying != nil {
+				s.nodes[i].die()
+			}
+		}
 	}
 	if s.failure == "" {
 		s.now = max(s.now, end)

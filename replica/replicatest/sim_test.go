@@ -88,20 +88,45 @@ func TestARunIsDetermined(t *testing.T) {
 	}
 }
 
+// Each known way to be wrong is found within 2,000 seeds.
+func TestEachMutantIsCaught(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	for _, name := range replicatest.Mutants() {
+		t.Run(name, func(t *testing.T) {
+			caught, runs := "", 0
+			play(t, replicatest.Options{Mutant: name}, 1, 2000, time.Minute, func(o replicatest.Outcome) bool {
+				runs++
+				if o.Failed() {
+					caught = o.Failure
+				}
+				return o.Failed()
+			})
+			if caught == "" {
+				t.Errorf("not caught in %d runs", runs)
+			}
+			t.Logf("after %d runs: %s", runs, caught)
+		})
+	}
+}
+
 // A follower that truncates to its high watermark, as the classic description has it, loses committed records, and logs
 // that differ: the simulator finds both.
 func TestTruncationToTheHighWatermarkLosesAndDiverges(t *testing.T) {
-	lost, differ := 0, 0
-	play(t, replicatest.Options{Truncation: replica.ByHighWatermark, Patient: true, MinISR: 2}, 1, 2000, 15*time.Second, func(o replicatest.Outcome) bool {
-		switch {
-		case strings.Contains(o.Failure, "its log ends at"):
-			lost++
-		case strings.Contains(o.Failure, "committed is"), strings.Contains(o.Failure, "elsewhere"):
-			differ++
+	for _, losses := range []bool{false, true} {
+		found, runs := "", 0
+		o := replicatest.Options{Truncation: replica.ByHighWatermark, Patient: true, Losses: losses}
+		play(t, o, 1, 2000, time.Minute, func(o replicatest.Outcome) bool {
+			runs++
+			if strings.Contains(o.Failure, " leads epoch ") && !losses || strings.Contains(o.Failure, "in sync in the calm and has") && losses {
+				found = o.Failure
+			}
+			return found != ""
+		})
+		if found == "" {
+			t.Errorf("not found in %d runs", runs)
 		}
-		return lost > 0 && differ > 0
-	})
-	if lost == 0 || differ == 0 {
-		t.Errorf("%d runs lost records, in %d they differ", lost, differ)
+		t.Logf("after %d runs: %s", runs, found)
 	}
 }
