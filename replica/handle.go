@@ -1,0 +1,197 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+// Handle is for who uses a replica of a Node: a producer, a reader, a tool. It is safe for concurrent use, and stays valid
+// while the roles change; after the replica was deleted it refuses.
+type Handle struct{ r *runner }
+
+// RefusedError says why a batch is not in the log. errors.Is(err, NotLeaderOrFollower) and the like.
+type RefusedError struct {
+	Partition   log.TopicPartition
+	Code        ErrorCode
+	Leader      NodeID // with NotLeaderOrFollower: who leads, as far as this replica knows; NoNode
+	LeaderEpoch int32  // its epoch; -1 unknown
+	Cause       error  // the log's own error, if there is one
+}
+
+// Error is one sentence.
+func (e *RefusedError) Error() string {
+	s := fmt.Sprintf("append to %s refused: %s", e.Partition, e.Code)
+	if e.Code == NotLeaderOrFollower && e.Leader != NoNode {
+		s += fmt.Sprintf(" (node %d leads epoch %d)", e.Leader, e.LeaderEpoch)
+	}
+	if e.Cause != nil {
+		s += ": " + e.Cause.Error()
+	}
+	return s
+}
+
+// Unwrap gives the code and the cause.
+func (e *RefusedError) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Code}
+	}
+	return []error{e.Code, e.Cause}
+}
+
+// Append appends one encoded batch with base offset 0 and waits as acks says: 0 not at all (Base and Last are -1, and raw is
+// copied), 1 until it is in the leader's log, -1 until all in-sync replicas have it and it is committed. raw is rewritten in
+// place as log.Log.AppendBatches does, and is the caller's again when Append returns. ctx's deadline is the request's timeout.
+//
+// *RefusedError: it is not in the log, and Code says why. *log.UnconfirmedError: it is in this leader's log, but not known
+// to be committed: its Err is ctx's, RequestTimedOut, NotEnoughReplicasAfterAppend, or NotLeaderOrFollower when the
+// leadership ended meanwhile and whether it survives is the next leader's to say. ctx's error alone: it is not in the
+// log. ErrNodeClosed, ErrNoReplica.
+func (h *Handle) Append(ctx context.Context, raw []byte, acks int8) (log.Appended, error) {
+	r, nothing := h.r, log.Appended{Base: -1, Last: -1, AppendTime: -1}
+	select {
+	case r.slots <- struct{}{}:
+	default:
+		select {
+		case r.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nothing, ctx.Err()
+		case <-r.node.ctx.Done():
+			return nothing, ErrNodeClosed
+		}
+	}
+	c := &call{raw: raw, acks: acks, done: make(chan Result, 1), placed: make(chan struct{})}
+	if acks == 0 {
+		c.raw, c.acks = bytes.Clone(raw), 1 // the replica answers, so that the request can be counted; nobody listens
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		c.timeout = max(time.Until(deadline), 1)
+	}
+	if !r.post(mail{call: c}) {
+		<-r.slots
+		return nothing, h.gone()
+	}
+	if acks == 0 {
+		return nothing, nil
+	}
+	select {
+	case res := <-c.done:
+		return c.outcome(r.tp, res)
+	case <-ctx.Done():
+	}
+	if c.withdraw() {
+		return nothing, ctx.Err()
+	}
+	<-c.placed // raw is in use until then
+	select {
+	case res := <-c.done:
+		return c.outcome(r.tp, res)
+	default:
+	}
+	if c.err != nil {
+		return c.got, c.err
+	}
+	return c.got, &log.UnconfirmedError{Base: c.got.Base, Last: c.got.Last, Err: ctx.Err()}
+}
+
+func (h *Handle) gone() error {
+	h.r.node.mu.RLock()
+	defer h.r.node.mu.RUnlock()
+	if h.r.node.closed {
+		return ErrNodeClosed
+	}
+	return fmt.Errorf("%s: %w", h.r.tp, ErrNoReplica)
+}
+
+// Log is the replica's log, for reading: its high watermark is what is committed, as far as this replica knows. nil until it
+// is open. It must not be appended to or truncated; a replica that failed and was made anew has another.
+func (h *Handle) Log() *log.Log { return h.r.log.Load() }
+
+// TopicPartition names the partition.
+func (h *Handle) TopicPartition() log.TopicPartition { return h.r.tp }
+
+// Status is the replica as it stands: role, in-sync replicas, what each follower lacks, high watermark, epochs, counts. It
+// does not wait for a disk. Until its log is open a replica is Idle, with Phase "opening"; if it cannot be opened Failed, and
+// LastError says why.
+func (h *Handle) Status() Status {
+	r := h.r
+	r.coreMu.Lock()
+	defer r.coreMu.Unlock()
+	if r.core != nil {
+		return r.core.Status()
+	}
+	s := Status{Phase: "opening", Leader: NoNode, LeaderEpoch: -1, PartitionEpoch: -1, EpochStart: -1, Removal: -1}
+	if r.err != nil {
+		s.Role, s.Phase, s.LastError = Failed, "", r.err
+	}
+	return s
+}
+
+// Lag is how many offsets a follower of this leader lacks; -1 if it was not heard of.
+func (s Status) Lag(f FollowerStatus) int64 {
+	if f.LogEnd < 0 {
+		return -1
+	}
+	return max(s.Offsets.LogEnd-f.LogEnd, 0)
+}
+
+// call is one Append.
+type call struct {
+	raw     []byte
+	acks    int8
+	timeout time.Duration
+	state   atomic.Int32
+	done    chan Result   // of capacity 1
+	placed  chan struct{} // closed behind the log's append, or when there will be none; got and err are set then
+	got     log.Appended
+	err     error
+}
+
+const (
+	callWaits     int32 = iota
+	callBegun           // the log has raw
+	callWithdrawn       // nobody waits any more, it must not be appended
+)
+
+func (c *call) begin() bool    { return c.state.CompareAndSwap(callWaits, callBegun) }
+func (c *call) withdraw() bool { return c.state.CompareAndSwap(callWaits, callWithdrawn) }
+
+// end notes what the log said. The runner calls it.
+func (c *call) end(got log.Appended, err error) {
+	c.got, c.err = got, err
+	close(c.placed)
+}
+
+// answer ends the call. The runner calls it once.
+func (c *call) answer(r *runner, res Result) {
+	c.done <- res
+	<-r.slots
+}
+
+// outcome is a Result as a Go caller wants it.
+func (c *call) outcome(tp log.TopicPartition, res Result) (log.Appended, error) {
+	got := log.Appended{Base: res.Base, Last: res.Last, AppendTime: res.AppendTime, LogStart: res.LogStart, Duplicate: res.Duplicate}
+	switch {
+	case res.Err == None:
+		return got, nil
+	case res.Base >= 0:
+		err := error(res.Err)
+		if res.Cause != nil {
+			err = fmt.Errorf("%w: %w", res.Err, res.Cause)
+		}
+		return got, &log.UnconfirmedError{Base: res.Base, Last: res.Last, Err: err}
+	default:
+		return got, &RefusedError{Partition: tp, Code: res.Err, Leader: res.Leader, LeaderEpoch: res.LeaderEpoch, Cause: res.Cause}
+	}
+}
+
+// produce hands a call to the core.
+func (r *runner) produce(c *call) {
+	r.lastTag++
+	r.asked[r.lastTag] = asker{call: c}
+	r.step(Produce{Tag: r.lastTag, Raw: c.raw, Acks: c.acks, Timeout: c.timeout, Extra: c})
+}

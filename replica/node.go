@@ -1,0 +1,298 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+// Errors of a Node.
+var (
+	// ErrNodeClosed: the node was closed.
+	ErrNodeClosed = errors.New("replica: node closed")
+	// ErrNoReplica: the node has no replica of that partition.
+	ErrNoReplica = errors.New("replica: no replica of this partition here")
+	// ErrNodeConfig is what a *NodeConfigError is.
+	ErrNodeConfig = errors.New("replica: node cannot be made")
+)
+
+// NodeConfigError says which field of a NodeConfig cannot be used.
+type NodeConfigError struct{ Field, Reason string }
+
+// Error is one sentence.
+func (e *NodeConfigError) Error() string { return "NodeConfig." + e.Field + ": " + e.Reason }
+
+// Is makes it an ErrNodeConfig.
+func (e *NodeConfigError) Is(target error) bool { return target == ErrNodeConfig }
+
+// NodeConfig of a Node. Dir and Transport must be given.
+type NodeConfig struct {
+	Config              // of its replicas; see Partitions
+	Dir       *log.Dir  // holds the logs; stays open when the node is closed
+	Transport Transport // to the other nodes; stays open, too
+
+	// Propose brings a leader's change of the in-sync set before the controller and returns its answer (Tag does not matter).
+	// It blocks until then, or until ctx ends after ProposeTimeout. nil: nobody judges, proposals end with RequestTimedOut.
+	Propose        func(ctx context.Context, tp log.TopicPartition, topicID [16]byte, p Proposal) ISRAnswer
+	ProposeTimeout time.Duration // 10 s
+
+	// Partitions tells what a partition has of its own: the configuration of the log, if it is not open yet, and of the
+	// replica. nil: Dir's defaults, and Config. Visibility is always External. Where Durability is Durable (package log's default,
+	// but not Kafka's) the replica counts what is synced only.
+	Partitions func(tp log.TopicPartition) (log.Config, Config)
+
+	// Workers is how many partitions are at work at a time, 64; SlowWorkers how many wait for a disk with something that is
+	// not an append or a read of what is new, 16: truncations, syncs, opening.
+	Workers, SlowWorkers int
+	// InFlight bounds the produce requests of one partition that are not answered yet, 256; further ones wait.
+	InFlight int
+}
+
+func (c NodeConfig) withDefaults() NodeConfig {
+	for _, f := range []struct {
+		field *int
+		or    int
+	}{{&c.Workers, 64}, {&c.SlowWorkers, 16}, {&c.InFlight, 256}} {
+		if *f.field <= 0 {
+			*f.field = f.or
+		}
+	}
+	if c.ProposeTimeout <= 0 {
+		c.ProposeTimeout = 10 * time.Second
+	}
+	return c
+}
+
+// Node runs the replicas of one broker: it carries out what each Partition asks for over the logs of a Dir, and speaks with
+// the other nodes over a Transport.
+//
+//	Assign, Peer, Stop ──▶ mailbox ──▶ Partition.Step ──▶ appends, reads ──▶ log.Log     (Workers)
+//	Transport.Serve ─────▶   of each       │    ▲          truncations, syncs ─▶  "       (SlowWorkers)
+//	Handle.Append ───────▶ partition       │    └───────── answers
+//	                                       └──▶ Transport.Send, Propose
+//
+// A partition at rest costs no goroutine, so ten thousand are no more than a few; one that waits for its disk holds up no
+// other. High watermarks go to the checkpoint with all others of the Dir, every DirConfig.HighWatermarkInterval. All methods
+// are safe for concurrent use.
+type Node struct {
+	conf    NodeConfig
+	unclean bool // the Dir was not stopped cleanly before
+	ctx     context.Context
+	cancel  context.CancelFunc
+	fast    *pool // steps, appends, reads of what is new
+	slow    *pool // whatever waits for a disk
+	talk    *pool // questions to the controller
+	served  chan struct{}
+	serving error // why Serve returned; after served
+
+	mu       sync.RWMutex // guards the rest; not held while a partition works
+	closed   bool
+	replicas map[log.TopicPartition]*runner
+	peers    map[NodeID]Peer
+	epoch    int64 // broker epoch of the present registration
+}
+
+// NewNode begins to serve the transport. The logs are opened as partitions are assigned. It is told whether the Dir was
+// stopped cleanly by the Dir; CleanStop is for a host that knows better.
+func NewNode(c NodeConfig) (*Node, error) {
+	switch {
+	case c.Dir == nil:
+		return nil, &NodeConfigError{"Dir", "none"}
+	case c.Transport == nil:
+		return nil, &NodeConfigError{"Transport", "none"}
+	case c.Self < 0:
+		return nil, &NodeConfigError{"Self", fmt.Sprintf("%d is no node", c.Self)}
+	}
+	c = c.withDefaults()
+	_, clean := c.Dir.CleanShutdown()
+	n := &Node{
+		conf: c, unclean: !clean, epoch: c.BrokerEpoch,
+		fast: newPool(c.Workers), slow: newPool(c.SlowWorkers), talk: newPool(64),
+		served: make(chan struct{}), replicas: make(map[log.TopicPartition]*runner), peers: make(map[NodeID]Peer),
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	if c.BrokerEpoch > 0 {
+		c.Dir.SetBrokerEpoch(c.BrokerEpoch)
+	}
+	go func() {
+		defer close(n.served)
+		n.serving = c.Transport.Serve(n.ctx, n.deliver)
+	}()
+	return n, nil
+}
+
+// Assign tells a replica who leads and who replicates; its log is opened, in the background, if this is the first that is
+// heard of it. A log of another topic id is set aside as stray. BrokerEpoch must be that of the registration the news are for,
+// see Assign. ErrNoReplica: this node is none of the replicas; Stop ends one that is here.
+func (n *Node) Assign(tp log.TopicPartition, a Assign) error {
+	if err := tp.Validate(); err != nil {
+		return err
+	}
+	if !slices.Contains(a.Replicas, n.conf.Self) {
+		return fmt.Errorf("%s: %w", tp, ErrNoReplica)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return ErrNodeClosed
+	}
+	r := n.replicas[tp]
+	if r == nil {
+		r = newRunner(n, tp)
+		n.replicas[tp] = r
+	}
+	a.Replicas, a.ISR = slices.Clone(a.Replicas), slices.Clone(a.ISR)
+	a.Adding, a.Removing = slices.Clone(a.Adding), slices.Clone(a.Removing)
+	r.post(mail{event: a})
+	return nil
+}
+
+// Peer tells all replicas what the controller knows of a node.
+func (n *Node) Peer(p Peer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if old, ok := n.peers[p.Node]; n.closed || ok && old.BrokerEpoch > p.BrokerEpoch && p.BrokerEpoch >= 0 {
+		return
+	}
+	n.peers[p.Node] = p
+	for _, r := range n.replicas {
+		r.post(mail{event: p})
+	}
+}
+
+// Stop ends a replica here, and with Delete removes its log. ErrNoReplica.
+func (n *Node) Stop(tp log.TopicPartition, s Stop) error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	r := n.replicas[tp]
+	switch {
+	case n.closed:
+		return ErrNodeClosed
+	case r == nil:
+		return fmt.Errorf("%s: %w", tp, ErrNoReplica)
+	}
+	r.post(mail{event: s})
+	return nil
+}
+
+// Registered says under which broker epoch the node is registered from now on, for a node that lost its session, but not
+// its life. The Dir's marker of the next clean stop names it.
+func (n *Node) Registered(brokerEpoch int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed || brokerEpoch <= n.epoch {
+		return
+	}
+	n.epoch = brokerEpoch
+	n.conf.Dir.SetBrokerEpoch(brokerEpoch)
+	for _, r := range n.replicas {
+		r.post(mail{renewed: brokerEpoch})
+	}
+}
+
+// Partition is a handle for a replica of this node. ErrNoReplica.
+func (n *Node) Partition(tp log.TopicPartition) (*Handle, error) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.closed {
+		return nil, ErrNodeClosed
+	}
+	r := n.replicas[tp]
+	if r == nil {
+		return nil, fmt.Errorf("%s: %w", tp, ErrNoReplica)
+	}
+	return &Handle{r}, nil
+}
+
+// Partitions ranges over the replicas of this node, in no order.
+func (n *Node) Partitions() iter.Seq[*Handle] {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	list := make([]*Handle, 0, len(n.replicas))
+	for _, r := range n.replicas {
+		list = append(list, &Handle{r})
+	}
+	return slices.Values(list)
+}
+
+// UncleanStop says that the node began with logs that may have lost what was synced.
+func (n *Node) UncleanStop() bool { return n.unclean }
+
+// Err is why the transport is served no more; nil while it is.
+func (n *Node) Err() error {
+	select {
+	case <-n.served:
+		return n.serving
+	default:
+		return nil
+	}
+}
+
+// deliver takes a message of another node.
+func (n *Node) deliver(e Envelope) {
+	n.mu.RLock()
+	r := n.replicas[e.Partition]
+	n.mu.RUnlock()
+	switch m := e.Message.(type) {
+	case FetchRequest:
+		m.From = e.From
+		if r != nil {
+			r.postRemote(m)
+			return
+		}
+		n.conf.Transport.Send(e.From, e.Partition, FetchResponse{From: n.conf.Self, Tag: m.Tag, Result: refusal(UnknownTopicOrPartition)})
+	case FetchResponse:
+		m.From = e.From
+		if r != nil {
+			r.postRemote(m)
+		}
+	}
+}
+
+// refusal is a Result that knows nothing but a code.
+func refusal(code ErrorCode) Result {
+	return Result{Err: code, Base: -1, Last: -1, AppendTime: -1, HighWatermark: -1, LastStable: -1, LogStart: -1, LogEnd: -1, Removal: -1,
+		EpochEnd: log.EpochEnd{Epoch: -1, End: -1}, Leader: NoNode, LeaderEpoch: -1}
+}
+
+// forget removes a replica whose log is gone.
+func (n *Node) forget(r *runner) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.replicas[r.tp] == r {
+		delete(n.replicas, r.tp)
+	}
+}
+
+// Close stops all replicas: who waits for one is answered, and what is under way is waited for. The logs stay open, and end
+// cleanly with the Dir. A second Close returns ErrNodeClosed.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return ErrNodeClosed
+	}
+	n.closed = true
+	var all []*runner
+	for _, r := range n.replicas {
+		all = append(all, r)
+	}
+	n.mu.Unlock()
+	for _, r := range all {
+		r.post(mail{event: Stop{LeaderEpoch: -1}})
+		r.post(mail{last: true})
+	}
+	n.cancel()
+	<-n.served
+	n.slow.wait() // what these bring about is dropped, or runs in fast
+	n.fast.wait()
+	n.slow.wait()
+	n.talk.wait()
+	return nil
+}

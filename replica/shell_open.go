@@ -1,0 +1,169 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/partlog/partlog/log"
+)
+
+// opened is the end of opening a log.
+type opened struct {
+	log  *log.Log
+	conf Config
+	err  error
+}
+
+// before is for mail that comes while there is no log. Only an Assign has it opened; the rest waits for that, or is
+// refused when it was tried in vain.
+func (r *runner) before(m mail) {
+	if e, ok := m.event.(Assign); ok && !r.opening {
+		r.open(e, nil)
+	}
+	stop, stopped := m.event.(Stop)
+	switch {
+	case r.opening:
+		r.held = append(r.held, m)
+	case m.call != nil:
+		res := refusal(KafkaStorageError)
+		res.Cause = r.err
+		m.call.answer(r, res)
+	case stopped && stop.Delete:
+		r.remove()
+	}
+}
+
+// open has the log opened in the background; old is one that has to be closed first.
+func (r *runner) open(a Assign, old *log.Log) {
+	r.opening = true
+	r.topicID = a.TopicID
+	r.node.slow.submit(taskFunc(func() {
+		o := &opened{}
+		o.log, o.conf, o.err = r.openLog(a.TopicID, old)
+		r.post(mail{opened: o})
+	}))
+}
+
+func (r *runner) openLog(topicID [16]byte, old *log.Log) (*log.Log, Config, error) {
+	n := r.node
+	if old != nil {
+		_ = old.Close() // it has failed; what it says of that is known
+	}
+	logConf, conf := log.Config{}, n.conf.Config
+	if n.conf.Partitions != nil {
+		logConf, conf = n.conf.Partitions(r.tp)
+	}
+	logConf.Visibility = log.External
+	l, err := n.conf.Dir.Open(n.ctx, r.tp, logConf)
+	if err == nil && topicID != [16]byte{} {
+		if id := l.TopicID(); id != topicID && id != [16]byte{} {
+			if _, err = n.conf.Dir.SetStray(n.ctx, r.tp); err == nil { // of a topic that had the name before
+				l, err = n.conf.Dir.Open(n.ctx, r.tp, logConf)
+			}
+		}
+		if err == nil {
+			err = l.SetTopicID(topicID)
+		}
+	}
+	if err == nil && l.Config().Visibility != log.External {
+		err = fmt.Errorf("%s was opened before: %w", r.tp, log.ErrVisibility)
+	}
+	if err != nil {
+		return nil, conf, fmt.Errorf("open %s for replication: %w", r.tp, err)
+	}
+	conf.Self = n.conf.Self
+	if conf.CountSynced = conf.CountSynced || l.Config().Durability != log.Buffered; conf.MinISR == 0 {
+		conf.MinISR = l.Config().MinInSyncReplicas
+	}
+	return l, conf, nil
+}
+
+// start begins with a log that is open, or gives up.
+func (r *runner) start(o *opened) {
+	r.opening = false
+	held := r.held
+	r.held = nil
+	if o.err != nil {
+		r.coreMu.Lock()
+		r.err = o.err
+		r.coreMu.Unlock()
+		for _, m := range held {
+			if _, ok := m.event.(Assign); !ok {
+				r.take(m)
+			}
+		}
+		return
+	}
+	n := r.node
+	again := r.err != nil || r.log.Load() != nil
+	state := r.state(o.log)
+	r.conf = o.conf
+	n.mu.RLock()
+	r.conf.BrokerEpoch = n.epoch
+	peers := make([]Peer, 0, len(n.peers))
+	for _, p := range n.peers {
+		peers = append(peers, p)
+	}
+	n.mu.RUnlock()
+
+	r.logStart, r.warm, r.warmNext, r.warmFill = state.LogStart, state.LogEnd, state.LogEnd, 0
+	if r.unpin == nil {
+		r.unpin = o.log.PinRemoval("replicas of "+r.tp.String(), 0)
+	}
+	r.log.Store(o.log)
+	r.coreMu.Lock()
+	r.core, r.err = New(r.tp, r.conf, state, again || n.unclean && !r.fresh(state, held)), nil
+	r.core.lastTag += uint64(r.life) << 24 // nor do answers to an earlier core of this life
+	r.coreMu.Unlock()
+	for _, p := range peers {
+		r.step(p)
+	}
+	for _, m := range held {
+		r.take(m)
+	}
+}
+
+// fresh says that there is nothing a log can have lost: it has never had anything, and neither has the partition.
+func (r *runner) fresh(s LogState, held []mail) bool {
+	if s.LogEnd > 0 || len(s.Epochs) > 0 {
+		return false
+	}
+	for _, m := range held {
+		if a, ok := m.event.(Assign); ok {
+			return a.PartitionEpoch == 0
+		}
+	}
+	return false
+}
+
+// remake makes a replica anew that has failed, when the controller says something newer than what it failed under. What it
+// had on disk is not trusted.
+func (r *runner) remake(a Assign) bool {
+	if r.core.role != Failed || a.PartitionEpoch <= r.core.partitionEpoch && a.LeaderEpoch <= r.core.leaderEpoch {
+		return false
+	}
+	r.coreMu.Lock()
+	r.core = nil
+	r.coreMu.Unlock()
+	r.life++
+	r.slowJobs, r.startAsked = nil, 0
+	if r.unpin != nil {
+		r.unpin()
+		r.unpin = nil
+	}
+	r.held = append(r.held, mail{event: a})
+	r.open(a, r.log.Load())
+	return true
+}
+
+// remove deletes the log, and with it the replica.
+func (r *runner) remove() {
+	r.slowly(func() Event {
+		err := r.node.conf.Dir.Delete(r.node.ctx, r.tp)
+		if err == nil || errors.Is(err, log.ErrNoPartition) {
+			r.node.forget(r)
+			r.post(mail{last: true})
+		}
+		return nil
+	})
+}

@@ -1,0 +1,233 @@
+package replica
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+const (
+	runEvents   = 64   // how many events a partition takes before others have their turn
+	remoteLimit = 1024 // messages of other nodes that may wait for one partition; more are lost
+	warmBytes   = 4 << 20
+)
+
+// mail is what waits for a runner: one of its fields.
+type mail struct {
+	event   Event
+	call    *call        // of a Handle
+	opened  *opened      // the log is there, or is not
+	settled func() Event // ends work that the slow pool did
+	renewed int64        // a new broker epoch
+	remote  bool         // event came from another node
+	last    bool         // the node closes
+}
+
+// asker is who gets the Reply to a request.
+type asker struct {
+	call *call  // a producer here, or
+	node NodeID // another node
+	tag  uint64 // that calls the request this
+}
+
+// runner owns a replica: its mailbox, its core, its log and its timer. It runs in the node's fast pool when there is mail,
+// on one goroutine at a time; only what says so is touched by others.
+type runner struct {
+	node  *Node
+	tp    log.TopicPartition
+	slots chan struct{} // a token for each produce request that is not answered
+
+	mailMu  sync.Mutex // guards the mailbox; nothing is called under it
+	box     []mail
+	remotes int
+	awake   bool // it runs, or will
+	closed  bool // mail is dropped
+
+	coreMu sync.Mutex // held by each Step and by Status; nothing else is called under it
+	core   *Partition // nil until the log is open
+	err    error      // why it is not; guarded by coreMu
+
+	log atomic.Pointer[log.Log] // nil until it is open
+
+	// Of the running goroutine.
+	conf       Config
+	opening    bool
+	held       []mail // came before the log was open
+	spare      []mail
+	asked      map[uint64]asker
+	lastTag    uint64
+	actions    []Action
+	pending    []Event
+	logStart   int64 // as the core knows it
+	warm       int64 // reads from here on need no disk, likely
+	warmNext   int64
+	warmFill   int64
+	unpin      func()
+	topicID    [16]byte
+	life       int   // counts the cores
+	startAsked int64 // log start that is being raised to
+	slowJobs   []func() Event
+	timer      *time.Timer
+	armed      time.Time
+}
+
+func newRunner(n *Node, tp log.TopicPartition) *runner {
+	return &runner{node: n, tp: tp, slots: make(chan struct{}, n.conf.InFlight), asked: make(map[uint64]asker)}
+}
+
+// post never blocks. It is false if nobody will look at the mail.
+func (r *runner) post(m mail) bool {
+	r.mailMu.Lock()
+	if r.closed || m.remote && r.remotes >= remoteLimit {
+		r.mailMu.Unlock()
+		return false
+	}
+	if m.remote {
+		r.remotes++
+	}
+	r.box = append(r.box, m)
+	wake := !r.awake
+	r.awake = true
+	r.mailMu.Unlock()
+	if wake {
+		r.node.fast.submit(r)
+	}
+	return true
+}
+
+func (r *runner) postRemote(e Event) { r.post(mail{event: e, remote: true}) }
+
+// run is one turn in the pool.
+func (r *runner) run() (more bool) {
+	for done := 0; done < runEvents; {
+		r.mailMu.Lock()
+		if len(r.box) == 0 {
+			r.awake = false
+			r.mailMu.Unlock()
+			return false
+		}
+		batch := r.box
+		r.box, r.spare = r.spare[:0], nil
+		r.remotes = 0
+		r.mailMu.Unlock()
+		r.lookAtLog()
+		for i := range batch {
+			r.take(batch[i])
+			batch[i] = mail{}
+		}
+		r.arm()
+		done += len(batch)
+		r.spare = batch[:0]
+	}
+	return true
+}
+
+// take goes on with one piece of mail.
+func (r *runner) take(m mail) {
+	switch {
+	case m.opened != nil:
+		r.start(m.opened)
+	case m.last:
+		r.shut()
+	case m.settled != nil:
+		r.slowDone(m.settled)
+	case r.core == nil:
+		r.before(m)
+	case m.call != nil:
+		r.produce(m.call)
+	case m.renewed != 0:
+		r.conf.BrokerEpoch = m.renewed
+		r.step(Reconfigure{r.conf})
+	default:
+		switch e := m.event.(type) {
+		case FetchRequest:
+			r.lastTag++
+			r.asked[r.lastTag] = asker{node: e.From, tag: e.Tag}
+			e.Tag = r.lastTag
+			r.step(e)
+			return
+		case Assign:
+			if r.remake(e) {
+				return
+			}
+		case Tick:
+			r.armed = time.Time{}
+		}
+		r.step(m.event)
+	}
+}
+
+// step takes one event, carries out what follows, and takes the answers that are there at once.
+func (r *runner) step(e Event) {
+	r.pending = append(r.pending[:0], e)
+	for i := 0; i < len(r.pending); i++ {
+		e := r.pending[i]
+		r.pending[i] = nil
+		r.coreMu.Lock()
+		r.actions = r.core.Step(time.Now(), e, r.actions[:0])
+		r.coreMu.Unlock()
+		for j := range r.actions {
+			if answer := r.do(&r.actions[j]); answer != nil {
+				r.pending = append(r.pending, answer)
+			}
+		}
+		clear(r.actions)
+	}
+}
+
+// lookAtLog notices what happened to the log by itself: retention, or the host, raised its start.
+func (r *runner) lookAtLog() {
+	if r.core == nil {
+		return
+	}
+	l := r.log.Load()
+	if start := l.Offsets().LogStart; start > r.logStart {
+		r.step(r.changed(l))
+	}
+}
+
+// arm sees to it that the core gets its Tick.
+func (r *runner) arm() {
+	if r.core == nil {
+		return
+	}
+	due := r.core.NextTick() // only a step changes it, and steps are here
+	switch {
+	case due.IsZero() || !r.armed.IsZero() && !due.Before(r.armed):
+		return
+	case r.timer == nil:
+		r.timer = time.AfterFunc(time.Until(due), func() { r.post(mail{event: Tick{}}) })
+	default:
+		r.timer.Reset(time.Until(due))
+	}
+	r.armed = due
+}
+
+// shut ends the runner: it looks at no mail any more.
+func (r *runner) shut() {
+	r.mailMu.Lock()
+	r.closed = true
+	rest := append(r.held, r.box...)
+	r.held, r.box = nil, nil
+	r.mailMu.Unlock()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	for _, m := range rest {
+		if m.call != nil {
+			m.call.answer(r, refusal(NotLeaderOrFollower))
+		}
+	}
+	for tag, a := range r.asked { // a core that was stopped has answered all but what its log is still at
+		delete(r.asked, tag)
+		if a.call != nil {
+			a.call.answer(r, refusal(NotLeaderOrFollower))
+		}
+	}
+	if r.unpin != nil {
+		r.unpin()
+		r.unpin = nil
+	}
+}

@@ -1,0 +1,224 @@
+package replica
+
+import (
+	"context"
+	"io"
+
+	"github.com/partlog/partlog/log"
+)
+
+func (r *runner) state(l *log.Log) LogState {
+	s := LogState{Offsets: l.Offsets()}
+	if c := r.core; c != nil && sameEpochs(c, s.Offsets) {
+		s.Epochs = c.state.Epochs
+	} else {
+		s.Epochs = l.Epochs()
+	}
+	return s
+}
+
+// sameEpochs says whether the epochs the core knows are still the log's: no new one, none cut off at either end.
+func sameEpochs(c *Partition, o log.Offsets) bool {
+	return o.LeaderEpoch == c.state.LeaderEpoch && o.LogStart == c.state.LogStart && o.LogEnd >= c.state.LogEnd
+}
+
+// do carries out an action and returns its answer, if it is there at once.
+func (r *runner) do(a *Action) Event {
+	l := r.log.Load()
+	switch a.Kind {
+	case DoAppend:
+		return r.append(l, a)
+	case DoRead:
+		if a.Offset >= r.warm {
+			return r.read(l, *a)
+		}
+		read, life := *a, r.life
+		r.node.slow.submit(taskFunc(func() {
+			e := r.readRaw(l, read)
+			r.post(mail{settled: func() Event { e.State = r.state(l); return r.of(life, e) }})
+		}))
+	case DoTruncate:
+		tag, offset := a.Tag, a.Offset
+		r.slowly(func() Event {
+			_, err := l.Truncate(r.node.ctx, offset)
+			return Truncated{Tag: tag, Err: err, State: LogState{Offsets: l.Offsets(), Epochs: l.Epochs()}}
+		})
+	case DoReset:
+		tag, offset := a.Tag, a.Offset
+		r.slowly(func() Event {
+			err := l.ResetTo(r.node.ctx, offset)
+			return Truncated{Tag: tag, Err: err, State: LogState{Offsets: l.Offsets(), Epochs: l.Epochs()}}
+		})
+	case DoEpoch:
+		tag, epoch := a.Tag, a.LeaderEpoch
+		r.slowly(func() Event {
+			err := l.AssignEpoch(epoch)
+			return Assigned{Tag: tag, Err: err, State: LogState{Offsets: l.Offsets(), Epochs: l.Epochs()}}
+		})
+	case DoSync:
+		tag, end, life := a.Tag, l.Offsets().LogEnd, r.life
+		r.node.slow.submit(taskFunc(func() {
+			err := l.Wait(r.node.ctx, log.MarkDurable, end)
+			r.post(mail{settled: func() Event { return r.of(life, Synced{Tag: tag, Err: err, State: r.state(l)}) }})
+		}))
+	case SetHighWatermark:
+		_, _ = l.SetHighWatermark(a.Offset) // fails only when the log has, which the next append says
+	case PersistHighWatermark: // the log has it: the Dir writes those of all logs together, and truncations see to it themselves
+	case SetLogStart:
+		if a.Offset > r.startAsked { // the core asks again until it is done
+			r.startAsked = a.Offset
+			offset := a.Offset
+			r.slowly(func() Event {
+				_ = l.FollowLogStart(r.node.ctx, offset) // not raised: the leader says it again
+				return LogChanged{}
+			})
+		}
+	case SetRemoval:
+		release := l.PinRemoval("replicas of "+r.tp.String(), a.Offset)
+		r.unpin()
+		r.unpin = release
+	case SendFetch:
+		r.node.conf.Transport.Send(a.To, r.tp, a.Fetch)
+	case Reply:
+		r.reply(a)
+	case ProposeISR:
+		r.propose(a.Tag, a.Proposal)
+	case Delete:
+		r.remove()
+	}
+	return nil
+}
+
+// slowly has work done in the slow pool, after all of this partition's that was asked for before.
+func (r *runner) slowly(job func() Event) {
+	r.slowJobs = append(r.slowJobs, job)
+	if len(r.slowJobs) == 1 {
+		r.nextSlow()
+	}
+}
+
+func (r *runner) nextSlow() {
+	job, life := r.slowJobs[0], r.life
+	r.node.slow.submit(taskFunc(func() {
+		e := job()
+		r.post(mail{settled: func() Event {
+			if r.life != life {
+				return nil
+			}
+			r.slowJobs = r.slowJobs[1:]
+			if len(r.slowJobs) > 0 {
+				r.nextSlow()
+			}
+			return e
+		}})
+	}))
+}
+
+// of is an answer, unless the core it is for is gone.
+func (r *runner) of(life int, e Event) Event {
+	if r.life != life {
+		return nil
+	}
+	return e
+}
+
+func (r *runner) slowDone(settled func() Event) {
+	e := settled()
+	if e == nil || r.core == nil {
+		return
+	}
+	l := r.log.Load()
+	switch t := e.(type) {
+	case Truncated:
+		r.warm, r.warmNext = min(r.warm, t.State.LogEnd), min(r.warmNext, t.State.LogEnd)
+		r.logStart, r.startAsked = t.State.LogStart, 0
+	case LogChanged:
+		r.startAsked = 0
+		e = r.changed(l)
+	}
+	r.step(e)
+}
+
+// changed tells the core how the log is now.
+func (r *runner) changed(l *log.Log) LogChanged {
+	s := LogState{Offsets: l.Offsets(), Epochs: l.Epochs()}
+	r.logStart = s.LogStart
+	return LogChanged{State: s}
+}
+
+// append writes to the page cache, so that it need not leave the partition's turn; syncs are DoSync's.
+func (r *runner) append(l *log.Log, a *Action) Event {
+	if c, ok := a.Extra.(*call); ok && !c.begin() {
+		return Appended{Tag: a.Tag, Base: -1, Last: -1, AppendTime: -1, Err: context.Canceled, State: r.state(l)}
+	}
+	got, err := l.AppendBatches(r.node.ctx, a.Raw, log.AppendOptions{As: a.Role, LeaderEpoch: &a.LeaderEpoch, Durability: log.Buffered})
+	if c, ok := a.Extra.(*call); ok {
+		c.end(got, err)
+	}
+	if err == nil {
+		if r.warmFill += int64(len(a.Raw)); r.warmFill > warmBytes {
+			r.warm, r.warmNext, r.warmFill = r.warmNext, got.Base, 0
+		}
+	}
+	return Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Duplicate: got.Duplicate, Err: err, State: r.state(l)}
+}
+
+func (r *runner) read(l *log.Log, a Action) Event {
+	e := r.readRaw(l, a)
+	e.State = r.state(l)
+	return e
+}
+
+// readRaw is safe to run beside everything else.
+func (r *runner) readRaw(l *log.Log, a Action) Read {
+	e := Read{Tag: a.Tag, Next: a.Offset}
+	f, err := l.Fetch(r.node.ctx, a.Offset, log.FetchOptions{Isolation: a.Isolation, MaxBytes: a.MaxBytes, WholeBatches: true})
+	if err != nil {
+		e.Err = err
+		return e
+	}
+	defer f.Close()
+	raw := make([]byte, f.Len())
+	if n, err := f.ReadAt(raw, 0); n < len(raw) && err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		e.Err = err
+		return e
+	}
+	if e.Next, e.Err = f.NextOffset(); e.Err == nil {
+		e.Raw, e.Bytes = raw, int64(len(raw))
+	}
+	return e
+}
+
+// reply gives a Result to who asked.
+func (r *runner) reply(a *Action) {
+	to, ok := r.asked[a.Tag]
+	if !ok {
+		return
+	}
+	delete(r.asked, a.Tag)
+	if to.call != nil {
+		to.call.answer(r, a.Result)
+		return
+	}
+	a.Result.Cause = nil
+	r.node.conf.Transport.Send(to.node, r.tp, FetchResponse{From: r.node.conf.Self, Tag: to.tag, Result: a.Result})
+}
+
+// propose asks the controller, and sees to it that there is an answer.
+func (r *runner) propose(tag uint64, p Proposal) {
+	n, id := r.node, r.topicID
+	if n.conf.Propose == nil {
+		r.post(mail{event: ISRAnswer{Tag: tag, Err: RequestTimedOut}})
+		return
+	}
+	n.talk.submit(taskFunc(func() {
+		ctx, cancel := context.WithTimeout(n.ctx, n.conf.ProposeTimeout)
+		defer cancel()
+		answer := n.conf.Propose(ctx, r.tp, id, p)
+		answer.Tag = tag
+		r.post(mail{event: answer})
+	}))
+}

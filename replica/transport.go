@@ -1,0 +1,36 @@
+package replica
+
+import (
+	"context"
+
+	"github.com/partlog/partlog/log"
+)
+
+// Transport moves messages between nodes. A message may be lost, come twice, or after a later one: replicas repeat what is not
+// answered and ignore what is not awaited. NewNetwork is one inside a process, ListenTCP one over plain TCP. All methods are
+// safe for concurrent use.
+type Transport interface {
+	// Send hands a message over. It does not wait for the network: what cannot be sent is lost. The message and all it refers to
+	// must not be changed afterwards, by either side.
+	Send(to NodeID, tp log.TopicPartition, m Message)
+	// Serve calls deliver for each message that arrives until ctx ends, or the transport is closed, and returns why.
+	// deliver does not block and may be called concurrently, but not any more once Serve has returned. Serve runs once at a time.
+	Serve(ctx context.Context, deliver func(Envelope)) error
+}
+
+// Message is what replicas say to each other: a FetchRequest or a FetchResponse.
+type Message interface {
+	Event
+	message()
+}
+
+func (FetchRequest) message()  {}
+func (FetchResponse) message() {}
+
+// Envelope is a message that arrived. From is who sent it as far as the transport knows; what the message says of that does
+// not count.
+type Envelope struct {
+	From      NodeID
+	Partition log.TopicPartition
+	Message   Message
+}

@@ -1,0 +1,125 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+// ErrTransportBusy: somebody serves this node's end of the transport already.
+var ErrTransportBusy = errors.New("replica: the transport is served already")
+
+// ErrTransportClosed: the transport was closed.
+var ErrTransportClosed = errors.New("replica: transport closed")
+
+// Faults of the way from one node to another; the zero value is a good one.
+type Faults struct {
+	Cut       bool          // nothing comes through
+	Loss      float64       // share of messages that are lost, 0 to 1
+	Duplicate float64       // share that comes twice
+	Delay     time.Duration // each message takes up to this long, so that they overtake each other
+}
+
+// Network connects nodes of one process. Messages are handed over without a copy, on the goroutine of who sends. Its faults
+// can be changed at any time. It is safe for concurrent use.
+type Network struct {
+	mu     sync.RWMutex // guards the maps and all Faults; not held while a message is delivered
+	ends   map[NodeID]*end
+	faults map[[2]NodeID]Faults
+}
+
+// end is where one node's messages go.
+type end struct {
+	deliver func(Envelope)
+	busy    sync.RWMutex // read-locked by deliveries, so that none goes on when Serve has returned
+	over    bool         // guarded by busy
+}
+
+// NewNetwork makes one without faults.
+func NewNetwork() *Network {
+	return &Network{ends: make(map[NodeID]*end), faults: make(map[[2]NodeID]Faults)}
+}
+
+// Fault sets the faults of the way from one node to another; the way back is another one.
+func (n *Network) Fault(from, to NodeID, f Faults) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if f == (Faults{}) {
+		delete(n.faults, [2]NodeID{from, to})
+		return
+	}
+	n.faults[[2]NodeID{from, to}] = f
+}
+
+// Isolate cuts a node off from all of others, both ways, or mends that.
+func (n *Network) Isolate(node NodeID, cut bool, others ...NodeID) {
+	for _, o := range others {
+		if o != node {
+			n.Fault(node, o, Faults{Cut: cut})
+			n.Fault(o, node, Faults{Cut: cut})
+		}
+	}
+}
+
+// Transport is a node's end of the network.
+func (n *Network) Transport(self NodeID) Transport { return localTransport{n, self} }
+
+type localTransport struct {
+	network *Network
+	self    NodeID
+}
+
+func (t localTransport) Send(to NodeID, tp log.TopicPartition, m Message) {
+	n := t.network
+	n.mu.RLock()
+	f := n.faults[[2]NodeID{t.self, to}]
+	e := n.ends[to]
+	n.mu.RUnlock()
+	if e == nil || f.Cut || f.Loss > 0 && rand.Float64() < f.Loss {
+		return
+	}
+	env := Envelope{From: t.self, Partition: tp, Message: m}
+	times := 1
+	if f.Duplicate > 0 && rand.Float64() < f.Duplicate {
+		times = 2
+	}
+	for range times {
+		if f.Delay > 0 {
+			time.AfterFunc(rand.N(f.Delay), func() { e.take(env) })
+		} else {
+			e.take(env)
+		}
+	}
+}
+
+func (e *end) take(env Envelope) {
+	e.busy.RLock()
+	defer e.busy.RUnlock()
+	if !e.over {
+		e.deliver(env)
+	}
+}
+
+func (t localTransport) Serve(ctx context.Context, deliver func(Envelope)) error {
+	n, e := t.network, &end{deliver: deliver}
+	n.mu.Lock()
+	if n.ends[t.self] != nil {
+		n.mu.Unlock()
+		return ErrTransportBusy
+	}
+	n.ends[t.self] = e
+	n.mu.Unlock()
+
+	<-ctx.Done()
+	n.mu.Lock()
+	delete(n.ends, t.self)
+	n.mu.Unlock()
+	e.busy.Lock()
+	defer e.busy.Unlock()
+	e.over = true
+	return ctx.Err()
+}
