@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
 )
 
 // Handle is for who uses a replica of a Node: a producer, a reader, a tool. It is safe for concurrent use, and stays valid
@@ -53,6 +54,9 @@ func (e *RefusedError) Unwrap() []error {
 // log. ErrNodeClosed, ErrNoReplica.
 func (h *Handle) Append(ctx context.Context, raw []byte, acks int8) (log.Appended, error) {
 	r, nothing := h.r, log.Appended{Base: -1, Last: -1, AppendTime: -1}
+	if _, err := record.View(raw); err != nil {
+		return nothing, &RefusedError{Partition: r.tp, Code: CorruptMessage, Leader: NoNode, LeaderEpoch: -1, Cause: err}
+	}
 	select {
 	case r.slots <- struct{}{}:
 	default:

@@ -88,6 +88,8 @@ type Node struct {
 	fast    *pool // steps, appends, reads of what is new
 	slow    *pool // whatever waits for a disk
 	talk    *pool // questions to the controller
+	clock   *timeline[*runner]
+	all     sync.WaitGroup // of the clock and of who serves the transport
 	served  chan struct{}
 	serving error // why Serve returned; after served
 
@@ -113,17 +115,18 @@ func NewNode(c NodeConfig) (*Node, error) {
 	_, clean := c.Dir.CleanShutdown()
 	n := &Node{
 		conf: c, unclean: !clean, epoch: c.BrokerEpoch,
-		fast: newPool(c.Workers), slow: newPool(c.SlowWorkers), talk: newPool(64),
+		fast: newPool(c.Workers), slow: newPool(c.SlowWorkers), talk: newPool(64), clock: newTimeline[*runner](),
 		served: make(chan struct{}), replicas: make(map[log.TopicPartition]*runner), peers: make(map[NodeID]Peer),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if c.BrokerEpoch > 0 {
 		c.Dir.SetBrokerEpoch(c.BrokerEpoch)
 	}
-	go func() {
+	n.all.Go(func() {
 		defer close(n.served)
 		n.serving = c.Transport.Serve(n.ctx, n.deliver)
-	}()
+	})
+	n.all.Go(func() { n.clock.run(n.ctx, func(at time.Time, r *runner) { r.tick(at) }) })
 	return n, nil
 }
 
@@ -289,10 +292,13 @@ func (n *Node) Close() error {
 		r.post(mail{last: true})
 	}
 	n.cancel()
-	<-n.served
-	n.slow.wait() // what these bring about is dropped, or runs in fast
+	n.all.Wait()
+	n.fast.wait() // the last that each replica does
+	n.slow.wait() // what these bring about is dropped, and a drop starts nothing
 	n.fast.wait()
-	n.slow.wait()
 	n.talk.wait()
+	for _, p := range []*pool{n.fast, n.slow, n.talk} {
+		p.all.Wait()
+	}
 	return nil
 }

@@ -6,6 +6,7 @@ import "sync"
 // waits its turn, first come first.
 type pool struct {
 	limit int
+	all   sync.WaitGroup // of the goroutines
 
 	mu      sync.Mutex // guards the rest; no task runs under it
 	idle    *sync.Cond // running went to zero
@@ -37,7 +38,7 @@ func (p *pool) submit(t task) {
 	}
 	p.running++
 	p.mu.Unlock()
-	go p.work(t)
+	p.all.Go(func() { p.work(t) })
 }
 
 func (p *pool) work(t task) {
@@ -74,7 +75,7 @@ func (p *pool) next(last task, again bool) task {
 	return nil
 }
 
-// wait returns when nothing runs or waits. Tasks may be submitted meanwhile.
+// wait returns when nothing runs or waits. Tasks may be submitted meanwhile; the goroutines are gone a moment later.
 func (p *pool) wait() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

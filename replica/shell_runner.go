@@ -49,7 +49,8 @@ type runner struct {
 	core   *Partition // nil until the log is open
 	err    error      // why it is not; guarded by coreMu
 
-	log atomic.Pointer[log.Log] // nil until it is open
+	log   atomic.Pointer[log.Log] // nil until it is open
+	armed atomic.Int64            // Unix ns of the Tick that the clock will give; 0: none
 
 	// Of the running goroutine.
 	conf       Config
@@ -69,8 +70,6 @@ type runner struct {
 	life       int   // counts the cores
 	startAsked int64 // log start that is being raised to
 	slowJobs   []func() Event
-	timer      *time.Timer
-	armed      time.Time
 }
 
 func newRunner(n *Node, tp log.TopicPartition) *runner {
@@ -152,8 +151,6 @@ func (r *runner) take(m mail) {
 			if r.remake(e) {
 				return
 			}
-		case Tick:
-			r.armed = time.Time{}
 		}
 		r.step(m.event)
 	}
@@ -193,16 +190,19 @@ func (r *runner) arm() {
 	if r.core == nil {
 		return
 	}
-	due := r.core.NextTick() // only a step changes it, and steps are here
-	switch {
-	case due.IsZero() || !r.armed.IsZero() && !due.Before(r.armed):
+	at := r.core.NextTick() // only a step changes it, and steps are here
+	if armed := r.armed.Load(); at.IsZero() || armed != 0 && at.UnixNano() >= armed {
 		return
-	case r.timer == nil:
-		r.timer = time.AfterFunc(time.Until(due), func() { r.post(mail{event: Tick{}}) })
-	default:
-		r.timer.Reset(time.Until(due))
 	}
-	r.armed = due
+	r.armed.Store(at.UnixNano())
+	r.node.clock.add(at, r)
+}
+
+// tick is called by the clock. A time that is no more the one awaited means nothing.
+func (r *runner) tick(at time.Time) {
+	if r.armed.CompareAndSwap(at.UnixNano(), 0) {
+		r.post(mail{event: Tick{}})
+	}
 }
 
 // shut ends the runner: it looks at no mail any more.
@@ -212,9 +212,6 @@ func (r *runner) shut() {
 	rest := append(r.held, r.box...)
 	r.held, r.box = nil, nil
 	r.mailMu.Unlock()
-	if r.timer != nil {
-		r.timer.Stop()
-	}
 	for _, m := range rest {
 		if m.call != nil {
 			m.call.answer(r, refusal(NotLeaderOrFollower))

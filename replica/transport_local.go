@@ -35,8 +35,9 @@ type Network struct {
 // end is where one node's messages go.
 type end struct {
 	deliver func(Envelope)
-	busy    sync.RWMutex // read-locked by deliveries, so that none goes on when Serve has returned
-	over    bool         // guarded by busy
+	late    *timeline[Envelope] // what takes its time
+	busy    sync.RWMutex        // read-locked by deliveries, so that none goes on when Serve has returned
+	over    bool                // guarded by busy
 }
 
 // NewNetwork makes one without faults.
@@ -89,7 +90,7 @@ func (t localTransport) Send(to NodeID, tp log.TopicPartition, m Message) {
 	}
 	for range times {
 		if f.Delay > 0 {
-			time.AfterFunc(rand.N(f.Delay), func() { e.take(env) })
+			e.late.add(time.Now().Add(rand.N(f.Delay)), env)
 		} else {
 			e.take(env)
 		}
@@ -105,7 +106,7 @@ func (e *end) take(env Envelope) {
 }
 
 func (t localTransport) Serve(ctx context.Context, deliver func(Envelope)) error {
-	n, e := t.network, &end{deliver: deliver}
+	n, e := t.network, &end{deliver: deliver, late: newTimeline[Envelope]()}
 	n.mu.Lock()
 	if n.ends[t.self] != nil {
 		n.mu.Unlock()
@@ -114,7 +115,7 @@ func (t localTransport) Serve(ctx context.Context, deliver func(Envelope)) error
 	n.ends[t.self] = e
 	n.mu.Unlock()
 
-	<-ctx.Done()
+	e.late.run(ctx, func(_ time.Time, env Envelope) { e.take(env) })
 	n.mu.Lock()
 	delete(n.ends, t.self)
 	n.mu.Unlock()
