@@ -1,0 +1,280 @@
+package stories
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller"
+)
+
+// The same events, at real logs under a real controller, lead to the same leaders, epochs, in-sync and eligible replicas,
+// answers, log starts, log ends, high watermarks, epoch files and truncations; in the end every log has the bytes that
+// Kafka's has, and a consumer gets the same records.
+//
+// Scenario: N003, N010, N011, N017, N025, N026, N027, N033, N036, Q009, F001, F006, F021, F024, Z007, Z008.
+func TestStoriesOfRealClusters(t *testing.T) {
+	for _, name := range names(t) {
+		t.Run(name, func(t *testing.T) {
+			s := readStory(t, name)
+			c := newCluster(t, s)
+			for i := range s.Events {
+				e := &s.Events[i]
+				c.play(e)
+				if t.Failed() {
+					t.Fatalf("step %d", e.Step)
+				}
+			}
+			require.Equal(t, s.history(), c.history, "what the controller recorded")
+			cuts := []truncation{}
+			for _, id := range c.ids() {
+				cuts = append(cuts, c.nodes[id].cuts...)
+			}
+			require.Equal(t, text(s.Truncations), text(cuts), "truncations")
+		})
+	}
+}
+
+func text(v any) string {
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func (c *cluster) play(e *event) {
+	switch e.Do {
+	case "create topic":
+		r := c.ask(func(tag uint64) controller.Event {
+			return controller.CreateTopic{Tag: tag, Topic: c.story.Topic, Assignment: [][]replica.NodeID{e.Replicas}, ID: c.story.topicID(c.t),
+				Config: map[string]string{"min.insync.replicas": c.story.TopicConfig["min.insync.replicas"]}}
+		})
+		require.NoError(c.t, r.Err)
+	case "produce":
+		c.produce(e)
+	case "pause":
+		c.pause(e.Node)
+	case "resume":
+		c.resume(e.Node)
+	case "kill":
+		c.kill(e.Node)
+	case "stop cleanly":
+		c.stop(e.Node)
+	case "start":
+		c.start(e.Node)
+	case "elect preferred":
+		c.elect(e, controller.ToLeader)
+	case "elect unclean":
+		c.elect(e, controller.Uncleanly)
+	case "reassign":
+		r := c.ask(func(tag uint64) controller.Event {
+			return controller.Reassign{Tag: tag, Partition: c.story.tp(), To: e.To}
+		})
+		require.Equal(c.t, e.Answer.Error, code(r.Err).String(), "step %d", e.Step)
+	case "delete records":
+		c.deleteRecords(e)
+	case "":
+	default:
+		c.t.Fatalf("step %d: nobody knows how to %s", e.Step, e.Do)
+	}
+	c.drain()
+	switch {
+	case e.Wait != "":
+		c.await(e, 2*time.Duration(e.TookMs)*time.Millisecond+2*time.Second, func() bool {
+			return reflect.DeepEqual(e.View.sorted(), c.view())
+		}, func() (any, any) { return e.View.sorted(), c.view() })
+	case e.Settled != "":
+		same := func() bool { return text(c.want(e)) == text(c.state()) }
+		both := func() (any, any) { return c.want(e), c.state() }
+		c.await(e, 10*time.Second, same, both)
+		c.run(checkpointed, func() bool { return false })
+		c.await(e, 0, same, both)
+	case e.Look != "":
+		c.await(e, time.Second, func() bool { return text(c.want(e)) == text(c.state()) }, func() (any, any) { return c.want(e), c.state() })
+	case e.Probe != "":
+		c.probe(e)
+	case e.Copied != "":
+		c.compareFolders(e)
+	case e.Consumed != nil:
+		c.consume(e.Consumed)
+	}
+}
+
+// await lets time pass until it is as the story says.
+func (c *cluster) await(e *event, long time.Duration, same func() bool, both func() (want, got any)) {
+	if !c.run(long, same) {
+		want, got := both()
+		require.Equal(c.t, text(want), text(got), "step %d: %s%s%s", e.Step, e.Wait, e.Settled, e.Look)
+	}
+}
+
+// want is the state of an event in the form that the cluster gives its own.
+func (c *cluster) want(e *event) state {
+	s := state{view: e.State.sorted(), Nodes: e.State.Nodes}
+	return s
+}
+
+func (c *cluster) elect(e *event, how controller.Election) {
+	r := c.ask(func(tag uint64) controller.Event {
+		return controller.Elect{Tag: tag, Election: how, Partitions: []log.TopicPartition{c.story.tp()}}
+	})
+	require.NoError(c.t, r.Err)
+	require.Equal(c.t, e.Answer.Error, code(r.Elections[0].Err).String(), "step %d", e.Step)
+}
+
+// produce sends batches as the stories' producer made them, one request after the other.
+func (c *cluster) produce(e *event) {
+	n := c.nodes[e.Node]
+	for i, number := 0, e.FirstNumber; number < e.FirstNumber+e.Records; i++ {
+		b := record.NewBuilder(record.BuilderOptions{})
+		for k := 0; k < e.PerBatch && number < e.FirstNumber+e.Records; k++ {
+			value := fmt.Sprintf("%s at %d-%d", c.story.Topic, e.Node, number)
+			require.NoError(c.t, b.Add(record.Record{Timestamp: 1_700_000_000_000 + int64(number), Value: []byte(value)}))
+			number++
+		}
+		batch, err := b.Finish()
+		require.NoError(c.t, err)
+		c.tag++
+		tag := c.tag
+		n.step(c.now, replica.Produce{Tag: tag, Raw: bytes.Clone(batch.Bytes()), Acks: e.Acks, Timeout: time.Duration(e.Timeout) * time.Millisecond})
+		answered := func() bool { _, ok := n.answers[tag]; return ok }
+		if e.Acks == 0 {
+			c.drain()
+			require.False(c.t, answered(), "step %d", e.Step)
+			continue
+		}
+		require.True(c.t, c.run(10*time.Second, answered), "step %d: request %d has no answer", e.Step, i)
+		r := n.answers[tag]
+		require.Equal(c.t, e.errorOf(c.t, i), r.Err.String(), "step %d, request %d", e.Step, i)
+		require.Equal(c.t, e.BaseOffsets[i], r.Base, "step %d, request %d", e.Step, i)
+	}
+}
+
+// deleteRecords is answered once all live replicas have moved their log start.
+func (c *cluster) deleteRecords(e *event) {
+	n := c.nodes[e.Node]
+	require.NoError(c.t, n.log.DeleteRecords(c.t.Context(), e.Below))
+	n.step(c.now, replica.LogChanged{State: n.logState()})
+	c.await(e, time.Second, func() bool { return n.p.Status().LowWatermark == e.Answer.LowWatermark },
+		func() (any, any) { return e.Answer.LowWatermark, n.p.Status().LowWatermark })
+}
+
+func (c *cluster) probe(e *event) {
+	switch e.Probe {
+	case "list offsets":
+		got := c.listOffsets(c.nodes[e.Node], e.Timestamp)
+		require.Equal(c.t, *e.Answer, got, "step %d", e.Step)
+	case "fetch as consumer":
+		c.probeFetch(e, -1)
+	case "fetch with the old leader epoch":
+		c.probeFetch(e, c.partition().LeaderEpoch-1)
+	default:
+		c.t.Fatalf("step %d: nobody knows the probe %q", e.Step, e.Probe)
+	}
+}
+
+// listOffsets is a client's request for an offset by time, answered from View as its comment says.
+func (c *cluster) listOffsets(n *node, timestamp int64) answer {
+	none := func(e replica.ErrorCode) answer {
+		return answer{Error: e.String(), Offset: -1, LeaderEpoch: -1, Timestamp: -1}
+	}
+	v := n.p.View(replica.NoNode, -1, log.ReadUncommitted)
+	var at log.At
+	var err error
+	switch {
+	case timestamp == -2:
+		start := n.log.Offsets().LogStart
+		a := answer{Error: replica.None.String(), Offset: start, LeaderEpoch: -1, Timestamp: -1}
+		if epochs := n.log.Epochs(); len(epochs) > 0 && epochs[0].Start <= start {
+			a.LeaderEpoch = epochs[0].Epoch
+		}
+		return a
+	case timestamp == -1:
+		if v.Err != replica.None {
+			return none(v.Err)
+		}
+		return answer{Error: replica.None.String(), Offset: v.End, LeaderEpoch: v.LeaderEpoch, Timestamp: -1}
+	case timestamp == -3:
+		at, err = n.log.OffsetOfMaxTime(c.t.Context())
+	default:
+		at, err = n.log.OffsetForTime(c.t.Context(), time.UnixMilli(timestamp))
+	}
+	switch {
+	case err != nil && !errors.Is(err, log.ErrNotFound):
+		c.t.Fatal(err)
+	case err == nil && at.Offset < v.End:
+		return answer{Error: replica.None.String(), Offset: at.Offset, LeaderEpoch: at.LeaderEpoch, Timestamp: at.Timestamp}
+	case !v.Settled:
+		return none(replica.OffsetNotAvailable)
+	}
+	return none(replica.None)
+}
+
+func (c *cluster) probeFetch(e *event, epoch int32) {
+	n := c.nodes[e.Node]
+	c.tag++
+	n.step(c.now, replica.FetchRequest{From: replica.NoNode, Tag: c.tag, Offset: e.Offset, LeaderEpoch: epoch, LastFetchedEpoch: -1, BrokerEpoch: -1, MaxBytes: 1 << 20})
+	r, ok := n.answers[c.tag]
+	require.True(c.t, ok, "step %d: no answer", e.Step)
+	want, got := *e.Answer, answer{Error: r.Err.String(), HighWatermark: r.HighWatermark, LastStable: r.LastStable, LogStart: r.LogStart}
+	require.Empty(c.t, want.Batches)
+	require.Empty(c.t, r.Raw, "step %d", e.Step)
+	if want.Leader != nil {
+		require.Equal(c.t, want.Leader.ID, r.Leader, "step %d", e.Step)
+		require.Equal(c.t, want.Leader.Epoch, r.LeaderEpoch, "step %d", e.Step)
+	}
+	want.Leader, want.Batches = nil, nil
+	require.Equal(c.t, want, got, "step %d", e.Step)
+}
+
+// compareFolders compares what is on the nodes' disks with what was on those of Kafka's.
+func (c *cluster) compareFolders(e *event) {
+	part := e.Copied
+	if part == "final" {
+		part = ""
+	}
+	for _, id := range e.Nodes {
+		n, folder := c.nodes[id], c.story.dir(part, fmt.Sprintf("node-%d", id))
+		n.requireSameLog(c.story, folder)
+		n.requireSameFile(c.story, folder, "leader-epoch-checkpoint")
+		n.requireSameFile(c.story, folder, "partition.metadata")
+	}
+}
+
+// consume reads as a consumer does that asks the leader, and finds the records that Kafka's consumer got.
+func (c *cluster) consume(want *consumed) {
+	n := c.nodes[c.partition().Leader]
+	require.Equal(c.t, want.Beginning, c.listOffsets(n, -2).Offset)
+	require.Equal(c.t, want.End, c.listOffsets(n, -1).Offset)
+	requireRecords(c.t, n.log, c.story)
+}
+
+func requireRecords(t *testing.T, l *log.Log, s *story) {
+	var got []consumedRecord
+	var d record.Decoder
+	start := l.Offsets().LogStart
+	for b, err := range l.Batches(t.Context(), start) {
+		require.NoError(t, err)
+		for r, err := range b.Records(&d) {
+			require.NoError(t, err)
+			require.Nil(t, r.Key)
+			require.Empty(t, r.Headers)
+			value := base64.StdEncoding.EncodeToString(r.Value)
+			if r.Offset >= start {
+				got = append(got, consumedRecord{Offset: r.Offset, Timestamp: r.Timestamp, Value: &value, LeaderEpoch: b.LeaderEpoch()})
+			}
+		}
+	}
+	require.Equal(t, s.records(t), got, s.Title)
+}
