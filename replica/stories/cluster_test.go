@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -89,7 +90,7 @@ func (c *cluster) control(in controller.Event) {
 	}
 }
 
-func (c *cluster) ids() []replica.NodeID { return []replica.NodeID{1, 2, 3, 4} }
+func (c *cluster) ids() []replica.NodeID { return slices.Sorted(maps.Keys(c.nodes)) }
 
 // ask is a request to the controller and its answer.
 func (c *cluster) ask(with func(tag uint64) controller.Event) controller.Reply {
@@ -114,7 +115,7 @@ func code(err error) replica.ErrorCode {
 
 // tell sends a node what is new for it in the store.
 func (c *cluster) tell(n *node) {
-	if n == nil || !n.up {
+	if !n.up {
 		return
 	}
 	for news, err := range controller.Follow(c.t.Context(), c.store) {
@@ -187,6 +188,12 @@ func (c *cluster) route(n *node, a replica.Action) {
 	case replica.Reply:
 		c.answer(n, a)
 	case replica.ProposeISR:
+		if c.core == nil {
+			c.deliver(n, func() {
+				n.step(c.now, replica.ISRAnswer{Tag: a.Tag, ISR: a.Proposal.ISR, LeaderEpoch: a.Proposal.LeaderEpoch, PartitionEpoch: a.Proposal.PartitionEpoch + 1})
+			})
+			return
+		}
 		c.queue = append(c.queue, func() {
 			r := c.ask(func(tag uint64) controller.Event {
 				return controller.AlterPartition{Tag: tag, Node: n.id, BrokerEpoch: n.epoch, TopicID: c.story.topicID(c.t), Partition: c.story.tp(), Proposal: a.Proposal}
@@ -369,7 +376,9 @@ func (c *cluster) tick() {
 			c.seen(id)
 		}
 	}
-	c.control(controller.Tick{})
+	if c.core != nil {
+		c.control(controller.Tick{})
+	}
 }
 
 // partition is what the controller says of it.

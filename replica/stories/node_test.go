@@ -28,6 +28,7 @@ type node struct {
 
 	// Of the process that runs, if one does.
 	up, paused bool
+	clean      bool // the last process was stopped cleanly
 	dir        *log.Dir
 	log        *log.Log
 	p          *replica.Partition
@@ -77,7 +78,7 @@ func (n *node) boot(now func() time.Time) {
 	n.dir, err = log.OpenDir("node", log.DirConfig{FS: n.disk, Manual: true, Now: now, InitialDelay: log.Immediately,
 		HighWatermarkInterval: checkpoint, RetentionInterval: checkpoint})
 	require.NoError(n.t, err)
-	n.up, n.paused = true, false
+	n.up, n.paused, n.clean = true, false, false
 	n.log, n.p, n.inbox = nil, nil, nil
 	n.asked, n.told, n.answers = map[uint64]replica.NodeID{}, map[string]string{}, map[uint64]replica.Result{}
 }
@@ -114,7 +115,7 @@ func (n *node) halt(now time.Time, s *story) {
 	n.dir.SetBrokerEpoch(n.epoch)
 	n.last = n.state(s)
 	require.NoError(n.t, n.dir.Close())
-	n.up, n.paused = false, false
+	n.up, n.paused, n.clean = false, false, true
 }
 
 // step gives the partition an event, has the log do what follows, and sends the rest.
@@ -242,6 +243,31 @@ func (n *node) epochFile(s *story) [][2]int64 {
 		list = append(list, e)
 	}
 	return list
+}
+
+// checkpoint is the partition's offset in a file of the root; -1 if there is none.
+func (n *node) checkpoint(s *story, name string) int64 {
+	raw, err := vfs.ReadFile(n.disk, name, 1<<20)
+	require.NoError(n.t, err)
+	for _, l := range strings.Split(string(raw), "\n")[2:] {
+		var topic string
+		var partition, offset int64
+		if k, _ := fmt.Sscan(l, &topic, &partition, &offset); k == 3 && topic == s.Topic {
+			return offset
+		}
+	}
+	return -1
+}
+
+// requireSameCheckpoints compares the files of the root, but for the marker, which names the node's life.
+func (n *node) requireSameCheckpoints(folder string) {
+	for _, name := range []string{"recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"} {
+		want, err := os.ReadFile(filepath.Join(folder, name))
+		require.NoError(n.t, err)
+		got, err := vfs.ReadFile(n.disk, name, 1<<20)
+		require.NoError(n.t, err)
+		require.Equal(n.t, string(want), string(got), "node %d: %s of %s", n.id, name, folder)
+	}
 }
 
 // logBytes is all .log files of a partition folder, one behind the other.

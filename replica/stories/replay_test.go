@@ -16,6 +16,7 @@ import (
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/replica"
 	"github.com/partlog/partlog/replica/controller"
+	"github.com/partlog/partlog/vfs"
 )
 
 // The same events, at real logs under a real controller, lead to the same leaders, epochs, in-sync and eligible replicas,
@@ -100,6 +101,7 @@ func (c *cluster) play(e *event) {
 		c.await(e, 10*time.Second, same, both)
 		c.run(checkpointed, func() bool { return false })
 		c.await(e, 0, same, both)
+		c.checkCheckpoints(e)
 	case e.Look != "":
 		c.await(e, time.Second, func() bool { return text(c.want(e)) == text(c.state()) }, func() (any, any) { return c.want(e), c.state() })
 	case e.Probe != "":
@@ -108,6 +110,23 @@ func (c *cluster) play(e *event) {
 		c.compareFolders(e)
 	case e.Consumed != nil:
 		c.consume(e.Consumed)
+	}
+}
+
+// checkCheckpoints: at rest every running node's checkpoint says its high watermark, and one that was stopped cleanly said
+// what it had, that all was synced, and who it was.
+func (c *cluster) checkCheckpoints(e *event) {
+	for id, st := range e.State.Nodes {
+		n := c.nodes[id]
+		if st.HighWatermark != nil {
+			require.Equal(c.t, *st.HighWatermark, n.checkpoint(c.story, "replication-offset-checkpoint"), "step %d: node %d", e.Step, id)
+		}
+		if !n.up && n.clean {
+			require.Equal(c.t, st.LogEnd, n.checkpoint(c.story, "recovery-point-offset-checkpoint"), "step %d: node %d", e.Step, id)
+			marker, err := vfs.ReadFile(n.disk, ".kafka_cleanshutdown", 1<<10)
+			require.NoError(c.t, err)
+			require.Contains(c.t, string(marker), fmt.Sprint(n.epoch))
+		}
 	}
 }
 
@@ -222,11 +241,7 @@ func (c *cluster) listOffsets(n *node, timestamp int64) answer {
 }
 
 func (c *cluster) probeFetch(e *event, epoch int32) {
-	n := c.nodes[e.Node]
-	c.tag++
-	n.step(c.now, replica.FetchRequest{From: replica.NoNode, Tag: c.tag, Offset: e.Offset, LeaderEpoch: epoch, LastFetchedEpoch: -1, BrokerEpoch: -1, MaxBytes: 1 << 20})
-	r, ok := n.answers[c.tag]
-	require.True(c.t, ok, "step %d: no answer", e.Step)
+	r := c.fetch(c.nodes[e.Node], e.Offset, epoch)
 	want, got := *e.Answer, answer{Error: r.Err.String(), HighWatermark: r.HighWatermark, LastStable: r.LastStable, LogStart: r.LogStart}
 	require.Empty(c.t, want.Batches)
 	require.Empty(c.t, r.Raw, "step %d", e.Step)
@@ -249,32 +264,66 @@ func (c *cluster) compareFolders(e *event) {
 		n.requireSameLog(c.story, folder)
 		n.requireSameFile(c.story, folder, "leader-epoch-checkpoint")
 		n.requireSameFile(c.story, folder, "partition.metadata")
+		if part == "stopped" {
+			n.requireSameCheckpoints(folder)
+		}
 	}
 }
 
-// consume reads as a consumer does that asks the leader, and finds the records that Kafka's consumer got.
+// consume reads from the leader as a consumer does, fetch by fetch, and finds the records that Kafka's consumer got.
 func (c *cluster) consume(want *consumed) {
 	n := c.nodes[c.partition().Leader]
-	require.Equal(c.t, want.Beginning, c.listOffsets(n, -2).Offset)
+	start := c.listOffsets(n, -2).Offset
+	require.Equal(c.t, want.Beginning, start)
 	require.Equal(c.t, want.End, c.listOffsets(n, -1).Offset)
-	requireRecords(c.t, n.log, c.story)
+	var got []consumedRecord
+	for at := start; at < want.End; at = got[len(got)-1].Offset + 1 {
+		r := c.fetch(n, at, -1)
+		require.Equal(c.t, replica.None, r.Err)
+		require.NotEmpty(c.t, r.Raw, "at %d", at)
+		for raw := r.Raw; len(raw) > 0; {
+			var b record.Batch
+			var err error
+			b, raw, err = record.Next(raw)
+			require.NoError(c.t, err)
+			got = appendRecords(c.t, got, b, at)
+		}
+	}
+	require.Len(c.t, got, want.Records)
+	require.Equal(c.t, c.story.records(c.t), got)
 }
 
+// fetch is a consumer's fetch that does not wait.
+func (c *cluster) fetch(n *node, offset int64, epoch int32) replica.Result {
+	c.tag++
+	n.step(c.now, replica.FetchRequest{From: replica.NoNode, Tag: c.tag, Offset: offset, LeaderEpoch: epoch, LastFetchedEpoch: -1, BrokerEpoch: -1, MaxBytes: 300})
+	r, ok := n.answers[c.tag]
+	require.True(c.t, ok, "no answer")
+	return r
+}
+
+// appendRecords appends those of a batch at or above an offset.
+func appendRecords(t *testing.T, list []consumedRecord, b record.Batch, from int64) []consumedRecord {
+	var d record.Decoder
+	for r, err := range b.Records(&d) {
+		require.NoError(t, err)
+		require.Nil(t, r.Key)
+		require.Empty(t, r.Headers)
+		value := base64.StdEncoding.EncodeToString(r.Value)
+		if r.Offset >= from {
+			list = append(list, consumedRecord{Offset: r.Offset, Timestamp: r.Timestamp, Value: &value, LeaderEpoch: b.LeaderEpoch()})
+		}
+	}
+	return list
+}
+
+// requireRecords compares a log with the records that Kafka's consumer got.
 func requireRecords(t *testing.T, l *log.Log, s *story) {
 	var got []consumedRecord
-	var d record.Decoder
 	start := l.Offsets().LogStart
 	for b, err := range l.Batches(t.Context(), start) {
 		require.NoError(t, err)
-		for r, err := range b.Records(&d) {
-			require.NoError(t, err)
-			require.Nil(t, r.Key)
-			require.Empty(t, r.Headers)
-			value := base64.StdEncoding.EncodeToString(r.Value)
-			if r.Offset >= start {
-				got = append(got, consumedRecord{Offset: r.Offset, Timestamp: r.Timestamp, Value: &value, LeaderEpoch: b.LeaderEpoch()})
-			}
-		}
+		got = appendRecords(t, got, b, start)
 	}
 	require.Equal(t, s.records(t), got, s.Title)
 }
