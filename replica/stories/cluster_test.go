@@ -23,18 +23,27 @@ const (
 	sessionTimeout = 6 * time.Second
 	fetchWait      = 300 * time.Millisecond
 	background     = 100 * time.Millisecond
+	command        = 250 * time.Millisecond // how long an administrator's command takes
 	checkpoint     = time.Second
 	checkpointed   = checkpoint + 2*background // what is so for that long stands in the checkpoints, too
 )
 
-// cluster is four nodes and a controller in one thread. What is sent arrives at once and in order; time passes only when
-// nothing is on its way, and then up to the next moment at which something happens.
+// message is something on its way to a node, or to the controller.
+type message struct {
+	at time.Time
+	f  func()
+}
+
+// cluster is four nodes and a controller in one thread. What is sent arrives in order, at once unless latency says otherwise;
+// time passes only when nothing is due, and then up to the next moment at which something happens.
 type cluster struct {
 	t     *testing.T
 	story *story
 	now   time.Time
 	nodes map[replica.NodeID]*node
-	queue []func() // messages on their way
+	queue []message // on their way, the next one first
+
+	latency func() time.Duration // of a message; nil: none
 
 	store   *replica.MemStore
 	core    *controller.Core
@@ -44,8 +53,8 @@ type cluster struct {
 	history []string // the partition after each change
 }
 
-func newCluster(t *testing.T, s *story) *cluster {
-	c := &cluster{t: t, story: s, now: time.UnixMilli(1_700_000_100_000), nodes: map[replica.NodeID]*node{},
+func newCluster(t *testing.T, s *story, latency func() time.Duration) *cluster {
+	c := &cluster{t: t, story: s, latency: latency, now: time.UnixMilli(1_700_000_100_000), nodes: map[replica.NodeID]*node{},
 		store: replica.NewMemStore(), replies: map[uint64]controller.Reply{}}
 	ctx := t.Context()
 	var err error
@@ -68,12 +77,14 @@ func newCluster(t *testing.T, s *story) *cluster {
 // control steps the controller, and sends the nodes what they can read in the store afterwards.
 func (c *cluster) control(in controller.Event) {
 	todo := []controller.Event{in}
+	_, changed := in.(controller.Seen)
 	for len(todo) > 0 {
 		acts := c.core.Step(c.now, todo[0], nil)
 		todo = todo[1:]
 		for _, a := range acts {
 			switch a := a.(type) {
 			case controller.Commit:
+				changed = true
 				versions, err := c.rule.Commit(context.Background(), a.Transaction)
 				todo = append(todo, controller.Committed{Tag: a.Tag, Versions: versions, Err: err})
 			case controller.Reply:
@@ -86,7 +97,9 @@ func (c *cluster) control(in controller.Event) {
 		}
 	}
 	for _, id := range c.ids() {
-		c.tell(c.nodes[id])
+		if changed {
+			c.tell(c.nodes[id])
+		}
 	}
 }
 
@@ -154,10 +167,27 @@ func (c *cluster) take(n *node, news controller.News) {
 	}
 }
 
+// send has something happen when a message would have arrived, but not before the one that was sent there earlier.
+func (c *cluster) send(after time.Time, f func()) time.Time {
+	at := c.now
+	if c.latency != nil {
+		at = at.Add(c.latency())
+	}
+	if at.Before(after) {
+		at = after
+	}
+	i := len(c.queue)
+	for i > 0 && c.queue[i-1].at.After(at) {
+		i--
+	}
+	c.queue = slices.Insert(c.queue, i, message{at, f})
+	return at
+}
+
 // deliver has something happen at a node: soon, when it goes on, or never.
 func (c *cluster) deliver(n *node, f func()) {
 	process := n.dir
-	c.queue = append(c.queue, func() {
+	n.due = c.send(n.due, func() {
 		switch {
 		case !n.up || n.dir != process:
 		case n.paused:
@@ -177,8 +207,10 @@ func (c *cluster) route(n *node, a replica.Action) {
 			c.refused(n, a.To, a.Tag)
 			return
 		}
-		to.asked[a.Tag<<8|uint64(n.id)] = n.id
+		key := asking{n.id, a.Tag}
+		to.asked[key] = false
 		c.deliver(to, func() {
+			to.asked[key] = true
 			if to.p != nil {
 				to.step(c.now, a.Fetch)
 			} else {
@@ -194,7 +226,7 @@ func (c *cluster) route(n *node, a replica.Action) {
 			})
 			return
 		}
-		c.queue = append(c.queue, func() {
+		n.ruled = c.send(n.ruled, func() {
 			r := c.ask(func(tag uint64) controller.Event {
 				return controller.AlterPartition{Tag: tag, Node: n.id, BrokerEpoch: n.epoch, TopicID: c.story.topicID(c.t), Partition: c.story.tp(), Proposal: a.Proposal}
 			})
@@ -210,7 +242,7 @@ func (c *cluster) answer(n *node, a replica.Action) {
 		n.answers[a.Tag] = a.Result
 		return
 	}
-	delete(n.asked, a.Tag<<8|uint64(a.To))
+	delete(n.asked, asking{a.To, a.Tag})
 	to := c.nodes[a.To]
 	c.deliver(to, func() {
 		if to.p != nil {
@@ -231,9 +263,9 @@ func (c *cluster) refused(n *node, from replica.NodeID, tag uint64) {
 // gone breaks the connections to a process that has ended.
 func (c *cluster) gone(n *node) {
 	for _, id := range c.ids() {
-		for key, asker := range n.asked {
-			if asker == id {
-				c.refused(c.nodes[id], n.id, key>>8)
+		for key := range n.asked {
+			if key.node == id {
+				c.refused(c.nodes[id], n.id, key.tag)
 			}
 		}
 	}
@@ -282,7 +314,17 @@ func (c *cluster) kill(id replica.NodeID) {
 	c.gone(n)
 }
 
+// pause stops a node that has a fetch waiting at the leader.
 func (c *cluster) pause(id replica.NodeID) {
+	leader := c.nodes[c.partition().Leader]
+	require.True(c.t, c.run(time.Second, func() bool {
+		for key, arrived := range leader.asked {
+			if key.node == id && arrived {
+				return true
+			}
+		}
+		return false
+	}))
 	c.nodes[id].paused, c.nodes[id].heard = true, c.now
 }
 
@@ -313,9 +355,9 @@ func (c *cluster) stop(id replica.NodeID) {
 }
 
 func (c *cluster) drain() {
-	for i := 0; len(c.queue) > 0; i++ {
+	for i := 0; len(c.queue) > 0 && !c.queue[0].at.After(c.now); i++ {
 		require.Less(c.t, i, 100_000, "messages without end")
-		f := c.queue[0]
+		f := c.queue[0].f
 		c.queue = c.queue[1:]
 		f()
 	}
@@ -346,6 +388,9 @@ func (c *cluster) next() time.Time {
 		if !t.IsZero() && t.Before(next) {
 			next = t
 		}
+	}
+	if len(c.queue) > 0 {
+		earlier(c.queue[0].at)
 	}
 	for _, n := range c.nodes {
 		if n.up && !n.paused && n.p != nil {
@@ -404,7 +449,11 @@ func (c *cluster) view() view {
 func (c *cluster) state() state {
 	s := state{view: c.view(), Nodes: map[replica.NodeID]nodeState{}}
 	for _, id := range s.Replicas {
-		s.Nodes[id] = c.nodes[id].state(c.story)
+		st := c.nodes[id].state(c.story)
+		if c.latency != nil {
+			st.Segments = nil
+		}
+		s.Nodes[id] = st
 	}
 	return s
 }

@@ -20,6 +20,12 @@ import (
 	"github.com/partlog/partlog/vfs"
 )
 
+// asking is a fetch that was not answered yet.
+type asking struct {
+	node replica.NodeID // who waits
+	tag  uint64
+}
+
 // node is a broker with one partition at most: its disk outlives its processes.
 type node struct {
 	t    *testing.T
@@ -34,7 +40,7 @@ type node struct {
 	p          *replica.Partition
 	conf       replica.Config
 	inbox      []func()                  // of a paused process
-	asked      map[uint64]replica.NodeID // fetches that this node has not answered yet, and who waits
+	asked      map[asking]bool           // fetches on their way here (false) or waiting here (true)
 	told       map[string]string         // the news it had, as text
 	diverged   *epochEnd                 // in the answer that is being worked on
 	answers    map[uint64]replica.Result // to producers and consumers
@@ -43,7 +49,7 @@ type node struct {
 	heard      time.Time                 // the last heartbeat
 	last       nodeState                 // before it went down
 	cuts       []truncation              // all its life
-	counts     map[replica.Kind]int      // actions of the log
+	due, ruled time.Time                 // when the last message to it, and from it to the controller, arrives
 	send       func(replica.Action)      // fetches, answers to other nodes, proposals
 }
 
@@ -80,7 +86,7 @@ func (n *node) boot(now func() time.Time) {
 	require.NoError(n.t, err)
 	n.up, n.paused, n.clean = true, false, false
 	n.log, n.p, n.inbox = nil, nil, nil
-	n.asked, n.told, n.answers = map[uint64]replica.NodeID{}, map[string]string{}, map[uint64]replica.Result{}
+	n.asked, n.told, n.answers = map[asking]bool{}, map[string]string{}, map[uint64]replica.Result{}
 }
 
 // open opens the partition, or makes it.

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -26,24 +28,32 @@ import (
 // Scenario: N003, N010, N011, N017, N025, N026, N027, N033, N036, Q009, F001, F006, F021, F024, Z007, Z008.
 func TestStoriesOfRealClusters(t *testing.T) {
 	for _, name := range names(t) {
-		t.Run(name, func(t *testing.T) {
-			s := readStory(t, name)
-			c := newCluster(t, s)
-			for i := range s.Events {
-				e := &s.Events[i]
-				c.play(e)
-				if t.Failed() {
-					t.Fatalf("step %d", e.Step)
-				}
-			}
-			require.Equal(t, s.history(), c.history, "what the controller recorded")
-			cuts := []truncation{}
-			for _, id := range c.ids() {
-				cuts = append(cuts, c.nodes[id].cuts...)
-			}
-			require.Equal(t, text(s.Truncations), text(cuts), "truncations")
-		})
+		t.Run(name, func(t *testing.T) { newCluster(t, readStory(t, name), nil).replay() })
 	}
+}
+
+// How long messages take does not matter: only where a follower's segments begin depends on it.
+func TestStoriesOfRealClustersOverSlowNetworks(t *testing.T) {
+	for seed := range uint64(3) {
+		for _, name := range names(t) {
+			t.Run(fmt.Sprintf("%s/%d", name, seed), func(t *testing.T) {
+				dice := rand.New(rand.NewPCG(seed, 0))
+				newCluster(t, readStory(t, name), func() time.Duration { return time.Duration(dice.IntN(30_000)) * time.Microsecond }).replay()
+			})
+		}
+	}
+}
+
+func (c *cluster) replay() {
+	for i := range c.story.Events {
+		c.play(&c.story.Events[i])
+	}
+	require.Equal(c.t, c.story.history(), c.history, "what the controller recorded")
+	cuts := []truncation{}
+	for _, id := range c.ids() {
+		cuts = append(cuts, c.nodes[id].cuts...)
+	}
+	require.Equal(c.t, text(c.story.Truncations), text(cuts), "truncations")
 }
 
 func text(v any) string {
@@ -140,11 +150,18 @@ func (c *cluster) await(e *event, long time.Duration, same func() bool, both fun
 
 // want is the state of an event in the form that the cluster gives its own.
 func (c *cluster) want(e *event) state {
-	s := state{view: e.State.sorted(), Nodes: e.State.Nodes}
+	s := state{view: e.State.sorted(), Nodes: maps.Clone(e.State.Nodes)}
+	for id, st := range s.Nodes {
+		if c.latency != nil {
+			st.Segments = nil
+		}
+		s.Nodes[id] = st
+	}
 	return s
 }
 
 func (c *cluster) elect(e *event, how controller.Election) {
+	c.run(command, func() bool { return false }) // who is alive has copied everything by then
 	r := c.ask(func(tag uint64) controller.Event {
 		return controller.Elect{Tag: tag, Election: how, Partitions: []log.TopicPartition{c.story.tp()}}
 	})
@@ -154,7 +171,7 @@ func (c *cluster) elect(e *event, how controller.Election) {
 
 // produce sends batches as the stories' producer made them, one request after the other.
 func (c *cluster) produce(e *event) {
-	n := c.nodes[e.Node]
+	n := c.leader(e.Node)
 	for i, number := 0, e.FirstNumber; number < e.FirstNumber+e.Records; i++ {
 		b := record.NewBuilder(record.BuilderOptions{})
 		for k := 0; k < e.PerBatch && number < e.FirstNumber+e.Records; k++ {
@@ -182,22 +199,36 @@ func (c *cluster) produce(e *event) {
 
 // deleteRecords is answered once all live replicas have moved their log start.
 func (c *cluster) deleteRecords(e *event) {
-	n := c.nodes[e.Node]
+	n := c.leader(e.Node)
 	require.NoError(c.t, n.log.DeleteRecords(c.t.Context(), e.Below))
 	n.step(c.now, replica.LogChanged{State: n.logState()})
 	c.await(e, time.Second, func() bool { return n.p.Status().LowWatermark == e.Answer.LowWatermark },
 		func() (any, any) { return e.Answer.LowWatermark, n.p.Status().LowWatermark })
 }
 
+// leader is a node that has heard that it leads.
+func (c *cluster) leader(id replica.NodeID) *node {
+	n, epoch := c.nodes[id], c.partition().LeaderEpoch
+	require.True(c.t, c.run(time.Second, func() bool {
+		if n.p == nil {
+			return false
+		}
+		st := n.p.Status()
+		return st.Role == replica.Leader && st.LeaderEpoch == epoch && st.Active
+	}), "node %d does not lead epoch %d", id, epoch)
+	return n
+}
+
 func (c *cluster) probe(e *event) {
+	n, epoch := c.leader(e.Node), c.partition().LeaderEpoch
 	switch e.Probe {
 	case "list offsets":
-		got := c.listOffsets(c.nodes[e.Node], e.Timestamp)
+		got := c.listOffsets(n, e.Timestamp)
 		require.Equal(c.t, *e.Answer, got, "step %d", e.Step)
 	case "fetch as consumer":
 		c.probeFetch(e, -1)
 	case "fetch with the old leader epoch":
-		c.probeFetch(e, c.partition().LeaderEpoch-1)
+		c.probeFetch(e, epoch-1)
 	default:
 		c.t.Fatalf("step %d: nobody knows the probe %q", e.Step, e.Probe)
 	}
@@ -241,7 +272,7 @@ func (c *cluster) listOffsets(n *node, timestamp int64) answer {
 }
 
 func (c *cluster) probeFetch(e *event, epoch int32) {
-	r := c.fetch(c.nodes[e.Node], e.Offset, epoch)
+	r := c.fetch(c.leader(e.Node), e.Offset, epoch)
 	want, got := *e.Answer, answer{Error: r.Err.String(), HighWatermark: r.HighWatermark, LastStable: r.LastStable, LogStart: r.LogStart}
 	require.Empty(c.t, want.Batches)
 	require.Empty(c.t, r.Raw, "step %d", e.Step)
@@ -272,7 +303,7 @@ func (c *cluster) compareFolders(e *event) {
 
 // consume reads from the leader as a consumer does, fetch by fetch, and finds the records that Kafka's consumer got.
 func (c *cluster) consume(want *consumed) {
-	n := c.nodes[c.partition().Leader]
+	n := c.leader(c.partition().Leader)
 	start := c.listOffsets(n, -2).Offset
 	require.Equal(c.t, want.Beginning, start)
 	require.Equal(c.t, want.End, c.listOffsets(n, -1).Offset)
