@@ -53,7 +53,8 @@ type Partition struct {
 
 // New makes a replica over a log that is open and as start says, high watermark from the checkpoint. It has no role until
 // the first Assign. uncleanStop says that the log's directory was not closed cleanly (log.Dir.CleanShutdown), so that
-// what was synced may be gone: until it has caught up with a leader the replica says so.
+// what was synced may be gone: until it has caught up with a leader the replica says so, and is put out of sync. A log that
+// was made just now has lost nothing, however the directory was closed before.
 func New(tp log.TopicPartition, c Config, start LogState, uncleanStop bool) *Partition {
 	p := &Partition{
 		tp: tp, conf: c.withDefaults(), state: start, unclean: uncleanStop,
