@@ -14,6 +14,7 @@ import (
 	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/vfs"
 )
 
 // put appends one batch of key=value records; an empty value is a tombstone.
@@ -257,4 +258,31 @@ func TestCloseEndsACleaning(t *testing.T) {
 	}
 	require.NoError(t, b.dir.Close())
 	require.ErrorIs(t, <-done, ErrClosed)
+}
+
+func TestAMoveEndsACleaningOfTheSource(t *testing.T) {
+	c := compacting
+	c.Compaction.BytesPerSecond = 1
+	b := newBed(t, c)
+	b.put("a", "1")
+	require.NoError(t, b.Roll(ctx))
+	b.put("a", "2")
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.Compact(ctx, CompactOptions{})
+		done <- err
+	}()
+	for !b.cleaner.snapshot().Running {
+		time.Sleep(time.Millisecond)
+	}
+	to, err := OpenDir("to", DirConfig{FS: vfs.Mem(), Manual: true})
+	require.NoError(t, err)
+	require.NoError(t, b.dir.Move(ctx, b.TopicPartition(), to))
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, ErrClosed)
+	default:
+		t.Fatal("the compaction goes on")
+	}
+	require.NoError(t, to.Close())
 }

@@ -269,6 +269,7 @@ func (m *move) finish(ctx context.Context) error {
 	m.src.giveUp()
 	known := m.takeKnown()
 	unlock()
+	m.src.cleaner.stop() // a compaction that is under way would go on in a folder that has another name
 	defer m.src.deliver()
 	return m.swap(known)
 }
