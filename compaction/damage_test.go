@@ -163,3 +163,27 @@ func TestADamagedTransactionIndexIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, segment.ErrCorrupt)
 	require.Equal(t, before, w.files())
 }
+
+// Offsets of records that their batch does not hold would put a key in a place that another record has.
+func TestARecordOutsideItsBatchEndsTheCleaning(t *testing.T) {
+	for name, change := range map[string]func(b []byte){
+		"above": func(b []byte) { b[26] = 0 },   // last offset delta
+		"below": func(b []byte) { b[61+3] = 1 }, // offset delta -1 of the first record
+	} {
+		for _, exact := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, vfs.Mem())
+				w.c.ExactKeys = exact
+				w.add(plain(0, "a=0"), badBatch(1, change), plain(3, "a=3"))
+				w.add(plain(4, "x=1"))
+				before := w.files()
+				out, err := w.clean()
+				bad, _ := errors.AsType[*UncleanableError](err)
+				require.NotNil(t, bad, "%v", err)
+				require.EqualValues(t, 1, bad.Offset)
+				require.Zero(t, out.Groups)
+				require.Equal(t, before, w.files())
+			})
+		}
+	}
+}

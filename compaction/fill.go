@@ -2,7 +2,6 @@ package compaction
 
 import (
 	"errors"
-	"iter"
 	"math"
 
 	"github.com/partlog/partlog/record"
@@ -45,7 +44,7 @@ func (r *run) fill(upTo int64) (bad int, err error) {
 
 // fillFrom takes one segment from an offset on.
 func (r *run) fillFrom(i int, from int64, t *tracker) error {
-	for b, err := range r.batchesFrom(i, from) {
+	for b, err := range r.batches(i, from) {
 		if errors.Is(err, segment.ErrNotFound) {
 			return nil
 		}
@@ -75,38 +74,6 @@ func (r *run) fillFrom(i int, from int64, t *tracker) error {
 	return nil
 }
 
-// batchesFrom are the batches of segment i that end at or above an offset, or all from the first where the index cannot lead
-// there.
-func (r *run) batchesFrom(i int, from int64) iter.Seq2[record.Batch, error] {
-	seg := r.in.Segments[i]
-	if from <= seg.Base() {
-		return seg.Batches(0)
-	}
-	return func(yield func(record.Batch, error) bool) {
-		overflows := false
-		for b, err := range seg.BatchesFrom(from) {
-			if overflows = errors.Is(err, segment.ErrOverflow); overflows {
-				break
-			}
-			if !yield(b, err) || err != nil {
-				return
-			}
-			from = b.NextOffset()
-		}
-		if !overflows {
-			return
-		}
-		for b, err := range seg.Batches(0) {
-			if err == nil && b.LastOffset() < from {
-				continue
-			}
-			if !yield(b, err) {
-				return
-			}
-		}
-	}
-}
-
 // fillBatch puts the records of one batch into the map as long as there is room.
 func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 	dirty := r.in.Bounds.FirstDirty
@@ -116,6 +83,9 @@ func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 				return false, err
 			}
 			r.out.Mapped.Records++
+			if err := r.holds(b, rec.Offset); err != nil {
+				return false, err
+			}
 			if rec.Key != nil && rec.Offset >= dirty && !r.keys.put(rec.Key, rec.Offset) {
 				return true, nil
 			}
@@ -127,16 +97,19 @@ func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 		return false, err
 	}
 	if r.keys.exact != nil {
-		return r.fillExact(&s)
+		return r.fillExact(b, &s)
 	}
-	before := r.out.Mapped.Records
+	before, base, last := r.out.Mapped.Records, b.BaseOffset(), b.LastOffset()
 	for read, more := 0, true; more; {
 		n := 0
 		for n < window {
 			if more = s.Next(); !more {
 				break
 			}
-			if read++; s.Record.Key != nil && s.Record.Offset >= dirty {
+			if read++; s.Record.Offset < base || s.Record.Offset > last {
+				return false, r.holds(b, s.Record.Offset)
+			}
+			if s.Record.Key != nil && s.Record.Offset >= dirty {
 				p := &r.probes[n]
 				p.offset, p.place, p.kind = s.Record.Offset, read, asks
 				r.keys.look(s.Record.Key, p)
@@ -156,9 +129,12 @@ func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 }
 
 // fillExact is the rest of fillBatch for keys that have to be compared.
-func (r *run) fillExact(s *record.Steps) (full bool, err error) {
+func (r *run) fillExact(b record.Batch, s *record.Steps) (full bool, err error) {
 	for s.Next() {
 		r.out.Mapped.Records++
+		if err := r.holds(b, s.Record.Offset); err != nil {
+			return false, err
+		}
 		if s.Record.Key != nil && s.Record.Offset >= r.in.Bounds.FirstDirty && !r.keys.put(s.Record.Key, s.Record.Offset) {
 			return true, nil
 		}

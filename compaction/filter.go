@@ -158,7 +158,9 @@ func (f *filter) judge(b record.Batch) (kept int, tombstone bool, err error) {
 		return 0, false, err
 	}
 	for n := window; n == window; {
-		n = f.gather(&s, b.Control())
+		if n, err = f.gather(b, &s); err != nil {
+			return 0, false, err
+		}
 		f.r.keys.warm(f.r.probes[:n])
 		k, t := f.decide(f.r.probes[:n], due)
 		kept, tombstone = kept+k, tombstone || t
@@ -168,10 +170,14 @@ func (f *filter) judge(b record.Batch) (kept int, tombstone bool, err error) {
 }
 
 // gather takes up to a window of records.
-func (f *filter) gather(s *record.Steps, control bool) (n int) {
-	latest := f.r.keys.latest
+func (f *filter) gather(b record.Batch, s *record.Steps) (n int, err error) {
+	latest, control := f.r.keys.latest, b.Control()
+	base, last := b.BaseOffset(), b.LastOffset()
 	for n < window && s.Next() {
 		rec, p := &s.Record, &f.r.probes[n]
+		if rec.Offset < base || rec.Offset > last {
+			return n, f.r.holds(b, rec.Offset)
+		}
 		p.offset, p.empty, p.kind = rec.Offset, rec.Value == nil, asks
 		switch n++; {
 		case control || rec.Offset > latest:
@@ -182,7 +188,7 @@ func (f *filter) gather(s *record.Steps, control bool) (n int) {
 			f.r.keys.look(rec.Key, p)
 		}
 	}
-	return n
+	return n, nil
 }
 
 // decide is the rule of compaction. due says that tombstones of the batch are past their horizon.

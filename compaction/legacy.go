@@ -19,6 +19,9 @@ func (f *filter) legacyBatch(b record.Batch) (out []byte, verbatim bool, err err
 		if err != nil {
 			return nil, false, err
 		}
+		if err := f.r.holds(b, rec.Offset); err != nil {
+			return nil, false, err
+		}
 		all++
 		if f.keepsLegacy(&rec) {
 			kept++

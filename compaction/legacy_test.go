@@ -3,6 +3,7 @@ package compaction
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"hash/crc32"
 	"testing"
 	"time"
@@ -118,3 +119,35 @@ func TestALegacyEntryLeavesNoHeader(t *testing.T) {
 }
 
 func crcOf(b []byte) uint32 { return crc32.ChecksumIEEE(b) }
+
+// The offset of a wrapper is not under its checksum either, and all its records are counted from it.
+func TestAWrapperThatWasMovedEndsTheCleaning(t *testing.T) {
+	for name, moved := range map[string]int64{
+		"into the one before it":         3,
+		"into the segment behind it":     6,
+		"out of the log":                 1 << 50,
+		"below zero":                     -1,
+		"below all that it can count to": 1,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, vfs.Mem())
+			set := wrapper(1, 4, 0, 0, entry(1, 0, "a=2"), entry(1, 1, "b=3"), entry(1, 2, "c=4"))
+			w.add(entry(1, 0, "a=0"), entry(1, 1, "b=1"), set)
+			w.add(entry(1, 5, "a=5"))
+			w.add(entry(1, 6, "x=1"))
+			f := must(w.fs.OpenFile(w.segs[0].File(), 2, 0))
+			must(f.WriteAt([]byte{byte(moved >> 56), byte(moved >> 48), byte(moved >> 40), byte(moved >> 32), 0, 0, byte(moved >> 8), byte(moved)},
+				int64(len(entry(1, 0, "a=0"))+len(entry(1, 1, "b=1")))))
+			require.NoError(t, f.Close())
+			w.reopen()
+			before := w.files()
+			out, err := w.clean()
+			bad, _ := errors.AsType[*UncleanableError](err)
+			require.NotNil(t, bad, "%v", err)
+			require.Equal(t, folder+"/00000000000000000000.log", bad.File)
+			require.Positive(t, bad.Position)
+			require.Zero(t, out.Groups)
+			require.Equal(t, before, w.files())
+		})
+	}
+}

@@ -113,7 +113,7 @@ func (w *rewriter) segment(i int) error {
 	if err := w.f.source(i); err != nil {
 		return err
 	}
-	for b, err := range w.src.Batches(0) {
+	for b, err := range r.batches(i, w.src.Base()) {
 		if err == nil {
 			err = r.t.read(b.Size())
 		}

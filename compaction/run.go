@@ -146,6 +146,7 @@ type run struct {
 	buf  []byte // of the output, from group to group
 
 	probes [window]probe
+	after  int64 // last offset of the batch before the one at hand
 	upTo   int64 // Bounds.Uncleanable, or the base of a segment below that cannot be read
 }
 
@@ -240,6 +241,10 @@ func (r *run) blame(i int, err error) error {
 	seg := r.in.Segments[i]
 	if c, ok := errors.AsType[*segment.CorruptError](err); ok {
 		return &UncleanableError{File: c.File, Position: c.Position, Offset: c.Offset, Reason: c.Reason, Err: err}
+	}
+	if m, ok := errors.AsType[*misplacedError](err); ok {
+		position, offset := m.where(seg)
+		return &UncleanableError{File: seg.File(), Position: position, Offset: offset, Reason: m.Error(), Err: segment.ErrCorrupt}
 	}
 	bad, ok := errors.AsType[*atError](err)
 	if !ok {

@@ -149,8 +149,8 @@ func (c *cursor) segment(ctx context.Context, limit int64, yield func(record.Bat
 	defer c.v.pinned.Add(-1)
 	end := c.v.endOf(segs, i)
 	for b, err := range segs[i].BatchesFrom(c.next) {
-		if err == nil && b.LastOffset() >= end {
-			err = overrun(segs[i], b.BaseOffset(), b.LastOffset(), end)
+		if err == nil {
+			err = segs.misplaced(i, b.BaseOffset(), b.LastOffset(), end)
 		}
 		switch {
 		case errors.Is(err, segment.ErrNotFound):

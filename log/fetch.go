@@ -233,9 +233,10 @@ func (f *Fetched) resolve(segs segments, offset, bound int64, o FetchOptions) er
 
 // fits checks that the region begins with a batch of segment i, and trims it if asked.
 func (f *Fetched) fits(segs segments, i int, region *segment.Region, whole bool) error {
-	f.seg, f.end = segs[i], f.v.endOf(segs, i)
-	if first := region.First(); first.LastOffset >= f.end {
-		return overrun(segs[i], first.Base, first.LastOffset, f.end)
+	f.segs, f.at, f.end = segs, i, f.v.endOf(segs, i)
+	first := region.First()
+	if err := segs.misplaced(i, first.Base, first.LastOffset, f.end); err != nil {
+		return err
 	}
 	if whole {
 		return region.Trim()
@@ -254,7 +255,8 @@ type Fetched struct {
 	committed bool
 	aborted   []segment.AbortedTxn
 	region    segment.Region
-	seg       *segment.Segment
+	segs      segments
+	at        int   // its segment's place in segs
 	end       int64 // all offsets of the segment are below
 	limits    record.Limits
 	open      bool
@@ -372,8 +374,8 @@ func (f *Fetched) Batches() iter.Seq2[record.Batch, error] {
 			return
 		}
 		for b, err := range f.region.Batches() {
-			if err == nil && b.LastOffset() >= f.end {
-				err = overrun(f.seg, b.BaseOffset(), b.LastOffset(), f.end)
+			if err == nil {
+				err = f.segs.misplaced(f.at, b.BaseOffset(), b.LastOffset(), f.end)
 			}
 			if err != nil {
 				yield(record.Batch{}, f.explain(err))

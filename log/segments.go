@@ -81,11 +81,21 @@ func (s segments) jumped(known int64) error {
 		"a batch of offsets %d to %d, but the log was left ending at offset %d: its base offset is damaged", last.Base, last.LastOffset, known)}
 }
 
-// overrun is the damage of a batch that reaches past the end of its segment, into the next one: its base offset, which no
-// checksum covers, is wrong.
-func overrun(seg *segment.Segment, first, last, end int64) error {
+// misplaced is the damage of a batch of segment i that reaches into the next one, all offsets here lying below end, or begins
+// in the one before: its base offset, which no checksum covers, is wrong. It is nil for one that is where it belongs.
+func (s segments) misplaced(i int, first, last, end int64) error {
+	seg := s[i]
+	why := ""
+	switch {
+	case last >= end:
+		why = fmt.Sprintf("all offsets here lie below %d", end)
+	case i > 0 && first < seg.Base(): // the log's first batch may begin below its segment
+		why = fmt.Sprintf("no offset here lies below %d", seg.Base())
+	default:
+		return nil
+	}
 	bad := &segment.CorruptError{File: seg.File(), Position: -1, Offset: -1,
-		Reason: fmt.Sprintf("a batch of offsets %d to %d, but all offsets here lie below %d: its base offset is damaged", first, last, end)}
+		Reason: fmt.Sprintf("a batch of offsets %d to %d, but %s: its base offset is damaged", first, last, why)}
 	if p, err := seg.Find(last); err == nil {
 		bad.Position = p.Pos
 	}

@@ -205,7 +205,7 @@ func (s *Segment) each(at start, yield func(record.Batch, error) bool) error {
 		if err == io.EOF {
 			return nil
 		}
-		if bad, ok := errors.AsType[*badBatch](err); ok && pos > at.pos {
+		if bad, ok := errors.AsType[*badBatch](err); ok && o.next >= 0 {
 			bad.offset = o.next
 		}
 		if err == nil {
