@@ -98,24 +98,78 @@ func (s *settler) back(swaps, fresh []string) error {
 // covered is the range of offsets [lo, hi) that complete .log.swap files hold.
 func (s *settler) covered(swaps []string) (lo, hi int64, err error) {
 	lo = math.MaxInt64
-	o := s.o
-	o.Suffix = swapping
-	o.ReadOnly, o.Whole = true, true // looking must not make index files
+	for _, name := range swaps {
+		if isLog(name) {
+			lo = min(lo, fileOffset(name))
+		}
+	}
 	for _, name := range swaps {
 		if !isLog(name) {
 			continue
 		}
-		seg, err := segment.Open(s.dir, fileOffset(name), o)
+		end, err := s.endOf(name, lo)
 		if err != nil {
-			return 0, 0, err
-		}
-		end, err := seg.NextOffset()
-		if err = errors.Join(err, seg.Abandon()); err != nil {
 			return 0, 0, fmt.Errorf("complete the swap of %s: %w", s.path(name), err)
 		}
-		lo, hi = min(lo, seg.Base()), max(hi, end)
+		hi = max(hi, end)
 	}
 	return lo, hi, nil
+}
+
+// endOf is the offset behind the last batch of a .log.swap. Live segments that it takes out of the log must be what it was
+// made of: then one of the old files has that batch, too. One of which none has heard has a damaged base offset, which no
+// checksum covers, and all that lies below it would go.
+func (s *settler) endOf(name string, lo int64) (end int64, err error) {
+	seg, err := s.look(name)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, seg.Abandon()) }()
+	if end, err = seg.NextOffset(); err != nil || seg.Size() == 0 {
+		return end, err
+	}
+	last, err := seg.Last()
+	if err != nil {
+		return 0, err
+	}
+	entries, err := s.o.FS.ReadDir(dirName(s.dir))
+	if err != nil {
+		return 0, err
+	}
+	takes, known := false, false
+	for _, e := range entries {
+		old := e.Name()
+		base := fileOffset(old)
+		if e.IsDir() || !isLog(old) || strings.HasSuffix(old, swapping) || strings.HasSuffix(old, cleaned) || base < lo || base >= end {
+			continue
+		}
+		takes = takes || base > lo && strings.HasSuffix(old, kinds[0])
+		known = known || s.has(old, last)
+	}
+	if takes && !known {
+		return 0, &segment.CorruptError{File: seg.File(), Position: last.Pos, Offset: -1, Reason: fmt.Sprintf(
+			"a batch of offsets %d to %d, which none of the segments that it comes from has: its base offset is damaged", last.Base, last.LastOffset)}
+	}
+	return end, nil
+}
+
+// look opens a .log under any suffix and changes nothing.
+func (s *settler) look(name string) (*segment.Segment, error) {
+	o := s.o
+	_, o.Suffix, _ = strings.Cut(name, kinds[0])
+	o.ReadOnly, o.Whole = true, true // looking must not make index files
+	return segment.Open(s.dir, fileOffset(name), o)
+}
+
+// has says whether an old .log holds a batch of a new one. Of a set of legacy entries each can have become a batch.
+func (s *settler) has(old string, b segment.Position) bool {
+	seg, err := s.look(old)
+	if err != nil {
+		return false
+	}
+	defer seg.Abandon()
+	was, err := seg.Find(b.LastOffset)
+	return err == nil && was.Magic == b.Magic && (was.Base == b.Base && was.LastOffset == b.LastOffset || b.Magic < 2)
 }
 
 // forward finishes complete sets, from the lowest offset up, each segment for good before the next: what is still .swap

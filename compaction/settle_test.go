@@ -2,6 +2,7 @@ package compaction
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -95,6 +96,30 @@ func TestWhatSettleSays(t *testing.T) {
 		_, err := Settle(folder, w.o)
 		require.ErrorIs(t, err, segment.ErrCorrupt)
 		require.Equal(t, before, w.files())
+	})
+	// Everything behind it would have gone.
+	t.Run("a .swap whose last batch was moved", func(t *testing.T) {
+		for pos, bits := range map[int64]byte{0: 0x01, 7: 0x08, 6: 0x01} {
+			for _, do := range [][]func(*world){nil, {retire(0)}, {retire(0), retire(2)}} {
+				w := interrupted(t)
+				rename(".cleaned", ".swap", all...)(w)
+				for _, f := range do {
+					f(w)
+				}
+				at := int64(len(must(vfs.ReadFile(w.fs, folder+"/"+name+".log.swap", 1<<20))) - len(plain(2, "a=2")))
+				f := must(w.fs.OpenFile(folder+"/"+name+".log.swap", 2, 0))
+				var b [1]byte
+				must(f.ReadAt(b[:], at+pos))
+				must(f.WriteAt([]byte{b[0] ^ bits}, at+pos))
+				require.NoError(t, f.Close())
+				before := w.files()
+				_, err := Settle(folder, w.o)
+				bad, _ := errors.AsType[*segment.CorruptError](err)
+				require.NotNil(t, bad, "%v", err)
+				require.Equal(t, []any{folder + "/" + name + ".log.swap", at}, []any{bad.File, bad.Position})
+				require.Equal(t, before, w.files())
+			}
+		}
 	})
 	t.Run("no folder", func(t *testing.T) {
 		_, err := Settle("nowhere", segment.Options{FS: vfs.Mem()})
