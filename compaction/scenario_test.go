@@ -669,3 +669,17 @@ func TestReadersGoOnWithWhatTheyHold(t *testing.T) {
 	require.NoError(t, live[0].Abandon())
 	require.NoError(t, again.Abandon())
 }
+
+// Old followers could leave a log that begins inside a batch.
+func TestALogThatBeginsInsideABatchIsCleaned(t *testing.T) {
+	w := newWorld(t, vfs.Mem())
+	w.addAt(2, plain(0, "a=0", "b=1", "c=2", "a=3"), plain(4, "b=4"))
+	w.add(plain(5, "a=5"))
+	w.add(plain(6, "x=6"))
+	w.dirty = 2
+	out := w.mustClean()
+	require.EqualValues(t, 6, out.FirstDirty)
+	require.Equal(t, []string{"2:c=2", "4:b=4", "5:a=5", "6:x=6"}, w.kvs())
+	require.Equal(t, []int64{2, 6}, w.bases())
+	require.Zero(t, w.mustClean(func(in *Input) { in.Bounds.FirstDirty = 2 }).Groups)
+}

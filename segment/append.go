@@ -12,7 +12,8 @@ import (
 
 // Append writes whole batches behind the last one, with one positional write, and publishes them. raw is not kept. The
 // batches must be verified already (their CRCs are not looked at), with final offsets that continue the segment: at or
-// above the next offset, ascending; gaps are legal. It returns the position of the first batch.
+// above the next offset, ascending; gaps are legal. The very first batch may begin below the segment's base if it ends at or
+// above it: a log can begin inside a batch. It returns the position of the first batch.
 //
 // Nothing of raw is in the segment after an error: *OrderError, *OverflowError (roll first), a *record.CorruptError for
 // bytes that are no batches, ErrSealed, ErrReadOnly, ErrClosed, an I/O error. If a failed write could not be undone
@@ -153,7 +154,7 @@ func (s *Segment) admit(raw []byte, m *marks) (only record.Batch, err error) {
 		}
 		first, last := b.BaseOffset(), b.LastOffset()
 		switch {
-		case first < next || last < first:
+		case first < next && !(m.size == 0 && next == s.base && last >= next) || last < first:
 			return only, &OrderError{File: s.name(logSuffix), Offset: first, Want: next}
 		case last-s.base > maxRelative:
 			return only, &OverflowError{File: s.name(logSuffix), Base: s.base, Offset: last}
