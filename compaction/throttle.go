@@ -21,6 +21,8 @@ type throttle struct {
 const (
 	tellEvery = 4 << 20
 	askEvery  = 64 << 10 // bytes between two looks at the clock
+
+	longestWait = time.Second // without a word of progress
 )
 
 func newThrottle(ctx context.Context, in *Input) *throttle {
@@ -66,12 +68,15 @@ func (t *throttle) move(n int) error {
 	if wait <= 0 {
 		return t.ctx.Err()
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-t.ctx.Done():
-		return t.ctx.Err()
+	for ; wait > 0; wait = due - time.Since(t.began) {
+		t.say() // nobody is to think that it hangs
+		timer := time.NewTimer(min(wait, longestWait))
+		select {
+		case <-timer.C:
+		case <-t.ctx.Done():
+			timer.Stop()
+			return t.ctx.Err()
+		}
 	}
+	return t.ctx.Err()
 }

@@ -47,13 +47,20 @@ type round struct {
 	b        *background
 	now      time.Time
 	patience time.Duration // how long to wait for logs that do not answer; 0: for ever
+	beats    func() int64  // changes while work that takes long goes on; nil: nothing takes long
 }
 
 // patience in the background: a log whose device hangs is left to itself after that.
 const patience = 10 * time.Second
 
+// mostHelpers is how many goroutines at most take the place of those that hang.
+const mostHelpers = 8
+
 // errStuck: the work on a log has not ended in time. It goes on.
 var errStuck = errors.New("not done yet: the device does not answer")
+
+// errAsBefore is no failure, and none that is over either.
+var errAsBefore = errors.New("as before")
 
 func newBackground(d *Dir) *background {
 	b := &background{dir: d, poke: make(chan struct{}, 1), slots: make(chan struct{}, d.cfg.SyncParallelism)}
@@ -253,26 +260,36 @@ func (r *round) each(ctx context.Context, parallel int, wants func(*Log) bool, w
 
 // over does work on logs in their order, on as many goroutines as parallel says, and notes how it went on each. A log on
 // which the same task is still at work is passed over. It returns when all is done, when ctx ends, or when nothing but logs
-// that do not answer is left: these go on by themselves.
+// that do not answer is left: these go on by themselves. As long as others wait, another goroutine does what those that
+// hang were to do.
 func (r *round) over(ctx context.Context, parallel int, logs []*Log, work func(ctx context.Context, l *Log) error) {
 	if len(logs) == 0 {
 		return
 	}
-	workers := min(parallel, len(logs))
-	var taken, left atomic.Int64
-	left.Store(int64(workers))
+	var taken, left atomic.Int64 // logs that were begun; goroutines that have not ended
 	done := make(chan struct{})
-	for range workers {
-		r.b.all.Go(func() {
-			for i := taken.Add(1) - 1; i < int64(len(logs)) && ctx.Err() == nil; i = taken.Add(1) - 1 {
-				r.one(ctx, logs[i], work)
-			}
-			if left.Add(-1) == 0 {
-				close(done)
-			}
-		})
+	worker := func() {
+		for i := taken.Add(1) - 1; i < int64(len(logs)) && ctx.Err() == nil; i = taken.Add(1) - 1 {
+			r.one(ctx, logs[i], work)
+		}
+		if left.Add(-1) == 0 {
+			close(done)
+		}
 	}
-	r.await(ctx, done, func() bool { return taken.Load() >= int64(len(logs)) })
+	workers := min(parallel, len(logs))
+	left.Store(int64(workers))
+	for range workers {
+		r.b.all.Go(worker)
+	}
+	help := func() {
+		for n := left.Load(); n > 0 && n < int64(parallel+mostHelpers); n = left.Load() {
+			if left.CompareAndSwap(n, n+1) {
+				r.b.all.Go(worker)
+				return
+			}
+		}
+	}
+	r.await(ctx, done, func() int64 { return int64(len(logs)) - min(taken.Load(), int64(len(logs))) }, help)
 	for _, l := range logs {
 		if l.tended.Load()&r.bit != 0 && ctx.Err() == nil {
 			r.b.dir.note(&l.failures, l.tp, r.name, r.now, errStuck)
@@ -293,31 +310,39 @@ func (r *round) one(ctx context.Context, l *Log, work func(ctx context.Context, 
 	err := work(ctx, l)
 	<-r.b.slots
 	l.tended.And(^r.bit)
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && err != errAsBefore {
 		r.b.dir.note(&l.failures, l.tp, r.name, r.now, err)
 	}
 	l.deliver()
 }
 
-// await waits for done; with patience, no longer than that once all logs were begun.
-func (r *round) await(ctx context.Context, done <-chan struct{}, allBegun func() bool) {
-	var late <-chan time.Time // never, without patience
-	if r.patience > 0 {
-		ticker := time.NewTimer(r.patience)
-		defer ticker.Stop()
-		late = ticker.C
+// await waits for done; with patience, no longer than that once all logs were begun and nothing moves. While some are left
+// and nothing moves for as long it asks for help.
+func (r *round) await(ctx context.Context, done <-chan struct{}, left func() int64, help func()) {
+	ticker := time.NewTicker(or(r.patience, patience))
+	defer ticker.Stop()
+	beats := func() int64 {
+		if r.beats == nil {
+			return 0
+		}
+		return r.beats()
 	}
-	for {
+	for rest, beat := left(), beats(); ; {
 		select {
 		case <-done:
 			return
 		case <-ctx.Done():
 			return
-		case <-late:
-			if allBegun() {
-				return
-			}
-			late = time.After(r.patience)
+		case <-ticker.C:
+		}
+		wasLeft, was := rest, beat
+		rest, beat = left(), beats()
+		switch {
+		case rest != wasLeft || beat != was:
+		case rest > 0:
+			help()
+		case r.patience > 0:
+			return
 		}
 	}
 }

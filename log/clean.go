@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/partlog/partlog/compaction"
@@ -21,6 +22,7 @@ var ErrCleaningAborted = errors.New("log: compaction aborted, the log changed un
 type cleaner struct {
 	// running admits one run at a time. It is held for the whole run and taken before Log.write.
 	running gate
+	beats   atomic.Int64 // changes as long as a run moves
 
 	// mu guards all below, for an instant.
 	mu      sync.Mutex
@@ -254,6 +256,7 @@ func (c *cleaner) snapshot() CleanerStats {
 }
 
 func (c *cleaner) progress(p compaction.Progress) {
+	c.beats.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Progress = p

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/partlog/partlog/compaction"
@@ -12,25 +13,21 @@ import (
 // cleanDue is Kafka's log cleaner: of all logs that are due it takes the dirtiest first, on CleanerThreads goroutines. One
 // that cannot be cleaned does not hold up the others; it is tried again after a while, and the while grows.
 func cleanDue(ctx context.Context, r *round) error {
-	r.patience = 0 // a cleaning takes as long as it takes
+	var mu sync.Mutex
 	type dirty struct {
 		log   *Log
 		ratio float64
 	}
-	var due []dirty
-	for l := range r.b.dir.open() {
-		if !l.mayBeDirty(r.now) {
-			continue
-		}
-		plan, err := l.lookDirty(r.now)
-		if err != nil {
-			r.b.dir.note(&l.failures, l.tp, r.name, r.now, err)
-			continue
-		}
-		if plan.Due {
-			due = append(due, dirty{l, plan.DirtyRatio})
-		}
-	}
+	var found []dirty
+	r.look(ctx, func(l *Log, plan compaction.Plan) {
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, dirty{l, plan.DirtyRatio})
+	})
+	mu.Lock()
+	due := found
+	found = nil // what a log that did not answer finds later is for the next round
+	mu.Unlock()
 	slices.SortStableFunc(due, func(a, b dirty) int { return cmp.Compare(b.ratio, a.ratio) })
 	logs := make([]*Log, len(due))
 	for i := range due {
@@ -38,6 +35,12 @@ func cleanDue(ctx context.Context, r *round) error {
 	}
 	c := &r.b.dir.cfg
 	o := CompactOptions{MapBytes: c.CleanerMapBytes / int64(c.CleanerThreads), BytesPerSecond: c.CleanerBytesPerSecond / int64(c.CleanerThreads)}
+	r.beats = func() (n int64) { // a cleaning takes as long as it takes, but it moves
+		for _, l := range logs {
+			n += l.cleaner.beats.Load()
+		}
+		return n
+	}
 	r.over(ctx, c.CleanerThreads, logs, func(ctx context.Context, l *Log) error {
 		for { // a full map still is progress
 			if res, err := l.Compact(ctx, o); err != nil || !res.MapFull {
@@ -46,6 +49,29 @@ func cleanDue(ctx context.Context, r *round) error {
 		}
 	})
 	return nil
+}
+
+// look measures the logs that may be dirty, and hands on those that are due.
+func (r *round) look(ctx context.Context, due func(*Log, compaction.Plan)) {
+	var logs []*Log
+	for l := range r.b.dir.open() {
+		if l.mayBeDirty(r.now) {
+			logs = append(logs, l)
+		}
+	}
+	r.over(ctx, max(2, r.b.dir.cfg.CleanerThreads), logs, func(_ context.Context, l *Log) error {
+		plan, err := l.lookDirty(r.now)
+		if err != nil {
+			return err
+		}
+		if plan.Due {
+			due(l, plan)
+		}
+		if l.cleaner.snapshot().LastError != nil {
+			return errAsBefore // what failed in the last cleaning is not mended by this
+		}
+		return nil
+	})
 }
 
 // mayBeDirty says whether it is worth the while to measure a log.

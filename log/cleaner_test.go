@@ -12,6 +12,7 @@ import (
 	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/vfs"
+	"github.com/partlog/partlog/vfs/vfstest"
 )
 
 // dirtyLog opens a compacted log with n keys written twice, in closed segments.
@@ -108,6 +109,60 @@ func TestAMapThatIsTooSmallForAllKeysIsFilledAgainAndAgain(t *testing.T) {
 		require.NoError(t, d.RunOnce(ctx, time.Now()))
 		require.Equal(t, 50, records(t, l))
 		require.Greater(t, l.Stats().Cleaner.Runs, int64(5))
+		require.NoError(t, d.Close())
+	})
+}
+
+// A log whose device hangs, while it is cleaned or looked at, does not keep the one cleaner from the others; one that is only
+// slow does not get it company.
+func TestACleanerThatHangsIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfstest.NewFault(vfs.Mem())
+		var mu sync.Mutex
+		atWork, most := 0, 0
+		d, err := OpenDir("root", DirConfig{FS: disk})
+		require.NoError(t, err)
+		hung := dirtyLog(t, d, "hung", 5, AnyDirt)
+		unseen := dirtyLog(t, d, "unseen", 5, AnyDirt)
+		var logs []*Log
+		for n := range 5 {
+			logs = append(logs, dirtyLog(t, d, fmt.Sprint("t", n), 5, AnyDirt))
+		}
+		block, release := make(chan struct{}), make(chan struct{})
+		disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpCreate}, Name: "hung-0/*.cleaned", Times: vfstest.Always, Block: block})
+		disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpOpen}, Name: "unseen-0/*index", Times: vfstest.Always, Block: release})
+		disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpCreate}, Name: "t*/*.log.cleaned", Times: vfstest.Always, Hook: func(vfstest.Op) error {
+			mu.Lock()
+			atWork++
+			most = max(most, atWork)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			atWork--
+			mu.Unlock()
+			return nil
+		}})
+		require.NoError(t, unseen.list.Load().first().Park())
+
+		time.Sleep(3 * time.Minute)
+		for _, l := range logs {
+			require.Equal(t, 5, records(t, l))
+		}
+		require.Equal(t, 1, most)
+		var stuck []string
+		for _, f := range d.Stats().Failing {
+			require.Equal(t, errStuck, f.Err)
+			if f.Task == "compaction" {
+				stuck = append(stuck, f.TopicPartition.Topic)
+			}
+		}
+		require.ElementsMatch(t, []string{"hung", "unseen"}, stuck)
+		close(block)
+		close(release)
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, 5, records(t, hung))
+		require.Equal(t, 5, records(t, unseen))
+		require.Empty(t, d.Stats().Failing)
 		require.NoError(t, d.Close())
 	})
 }
