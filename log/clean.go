@@ -33,6 +33,9 @@ type cleaner struct {
 	inRow   int64     // failures since the last run that went well
 	tried   *segments // of the last run, as they were behind it
 	calm    calm
+	// watchers are those who look at the files by name; unwatched is closed when the last one is done, nil if there is none.
+	watchers  int
+	unwatched chan struct{}
 }
 
 // calm remembers a look at the log that found nothing to do, for as long as the answer cannot change.
@@ -318,9 +321,47 @@ func (l *Log) lastBatches(ctx context.Context) (map[int64]compaction.LastBatch, 
 	return last, nil
 }
 
+// lockToSwap takes write at a moment when nobody verifies the files: they must not change names under that.
+func (l *Log) lockToSwap(ctx context.Context) error {
+	for {
+		if err := l.write.lock(ctx); err != nil {
+			return err
+		}
+		l.cleaner.mu.Lock()
+		unwatched := l.cleaner.unwatched
+		l.cleaner.mu.Unlock()
+		if unwatched == nil {
+			return nil
+		}
+		l.write.unlock()
+		select {
+		case <-unwatched:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// watch keeps groups from being swapped in until release. The caller holds write.
+func (c *cleaner) watch() (release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watchers++; c.watchers == 1 {
+		c.unwatched = make(chan struct{})
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.watchers--; c.watchers == 0 {
+			close(c.unwatched)
+			c.unwatched = nil
+		}
+	}
+}
+
 // keep puts a group's new segments in the place of the old ones. It holds write: who appends waits for a few renames.
 func (l *Log) keep(ctx context.Context, g compaction.Group, cuts uint64) error {
-	if err := l.write.lock(ctx); err != nil {
+	if err := l.lockToSwap(ctx); err != nil {
 		return err
 	}
 	defer l.write.unlock()

@@ -75,7 +75,7 @@ func Verify(ctx context.Context, fsys vfs.FS, o VerifyOptions) iter.Seq2[Finding
 // Verify is the package's Verify for this log as it is now, beside running appends: the active index may lack its last
 // entries, and the root's checkpoints and marker, which speak of the last stop, are only checked for their format. What the
 // log works with is compared too: the producers it knows, and the last stable offset. A truncation meanwhile ends it with
-// ErrTruncated.
+// ErrTruncated. A compaction under way waits with what it has rewritten until the iteration ends.
 func (l *Log) Verify(ctx context.Context) iter.Seq2[Finding, error] {
 	return func(yield func(Finding, error) bool) {
 		if l.closed.Load() {
@@ -87,6 +87,7 @@ func (l *Log) Verify(ctx context.Context) iter.Seq2[Finding, error] {
 			yield(Finding{}, err)
 			return
 		}
+		defer live.release()
 		v := &verifier{ctx: ctx, fs: l.fs, yield: yield, o: VerifyOptions{IndexInterval: int64(l.cfg.IndexIntervalBytes), ProducerExpiry: l.cfg.ProducerExpiry, Now: l.now}}
 		v.partition(l.tp, l.name, v.readMarks(), live)
 		if live.changed() && v.going() {
@@ -114,6 +115,7 @@ type liveBounds struct {
 	active    int64           // base of the active segment
 	sizes     map[int64]int64 // bytes by segment base
 	changed   func() bool     // bytes were taken away since
+	release   func()          // compaction may go on
 }
 
 // liveBounds is what the log holds and knows now.
@@ -126,7 +128,7 @@ func (l *Log) liveBounds(ctx context.Context) (*liveBounds, error) {
 	}
 	defer l.write.unlock()
 	offsets, cuts := l.loadCuts()
-	live := &liveBounds{offsets: offsets, producers: l.producers.state.Producers(), sizes: map[int64]int64{}, changed: func() bool {
+	live := &liveBounds{release: l.cleaner.watch(), offsets: offsets, producers: l.producers.state.Producers(), sizes: map[int64]int64{}, changed: func() bool {
 		_, now := l.loadCuts()
 		return now != cuts || l.closed.Load()
 	}}
