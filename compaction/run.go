@@ -120,6 +120,8 @@ func Run(ctx context.Context, in Input) (Result, error) {
 	if len(in.Segments) == 0 {
 		return r.out, ctx.Err()
 	}
+	in.Bounds.FirstDirty = max(in.Bounds.FirstDirty, r.base(0)) // nothing lies below
+	r.out.FirstDirty = in.Bounds.FirstDirty
 	in.Bounds.Uncleanable = r.base(max(r.floor(in.Bounds.Uncleanable), 0))
 	if in.Bounds.FirstDirty >= in.Bounds.Uncleanable {
 		return r.out, ctx.Err()
