@@ -32,6 +32,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(3)
 	}
+	if root := os.Getenv(cleanerVariable); root != "" {
+		if err := cleanUntilKilled(root); err != nil {
+			fmt.Println("error", err)
+		}
+		os.Exit(3)
+	}
 	os.Exit(m.Run())
 }
 
@@ -124,7 +130,7 @@ func TestWhatAKilledProcessWasToldIsThere(t *testing.T) {
 	root := t.TempDir()
 	var acked [killPartitions]int64 // offset behind the last one known to be there
 	for n := range kills {
-		told := runWriter(t, root, time.Duration(20+rand.IntN(200))*time.Millisecond)
+		told := runWriter(t, writerVariable, root, time.Duration(20+rand.IntN(200))*time.Millisecond)
 		require.NotEmpty(t, told)
 		for _, line := range told {
 			var p int
@@ -168,12 +174,12 @@ func TestWhatAKilledProcessWasToldIsThere(t *testing.T) {
 }
 
 // runWriter starts a writer, kills it after a while, and returns the whole lines it said.
-func runWriter(t *testing.T, root string, after time.Duration) (lines []string) {
+func runWriter(t *testing.T, variable, root string, after time.Duration) (lines []string) {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	c := exec.Command(exe)
-	c.Env = append(os.Environ(), writerVariable+"="+root)
+	c.Env = append(os.Environ(), variable+"="+root)
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
