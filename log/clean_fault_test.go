@@ -218,3 +218,45 @@ func TestEachCallOfACleaningFailsOnce(t *testing.T) {
 		}
 	}
 }
+
+// The log start in every place of a log that was compacted, and compaction behind it: what lies below counts for nothing, what
+// lies above stays, epochs and producers included, and the log opens as it was.
+func TestTheLogStartAnywhereInACompactedLog(t *testing.T) {
+	base := vfs.Mem()
+	c := compacting
+	c.Cleanup, c.RetentionTime, c.IndexIntervalBytes, c.SegmentBytes = Compact|Delete, Forever, EveryBatch, 2000
+	b := newBedOn(t, base, c)
+	for e := range int32(3) {
+		require.NoError(t, b.AssignEpoch(e))
+		mixed(b, uint64(e), 15)
+	}
+	b.compact(CompactOptions{Force: true})
+	end := b.Offsets().LogEnd
+	require.NoError(t, b.dir.Close())
+	for start := int64(0); start <= end; start += 3 {
+		b := &bed{t: t, fs: vfs.Overlay(base), cfg: c, clock: &clock{}}
+		b.clock.ms.Store(epoch2023)
+		b.open()
+		require.NoError(t, b.DeleteRecords(ctx, start))
+		want, knows, epochs := b.committed(), b.memory(), b.epochs.Entries()
+		for _, how := range []string{"compacted", "retained", "opened", "opened and compacted"} {
+			name := fmt.Sprintf("start %d, %s", start, how)
+			switch how {
+			case "retained":
+				require.NoError(t, errOf(b.Retain(ctx)))
+			case "opened":
+				b.silentAtRest()
+				b.open()
+			default:
+				b.compact(CompactOptions{Force: true})
+			}
+			require.Equal(t, want, b.committed(), name)
+			require.Equal(t, knows.offsets.LogStart, b.Offsets().LogStart, name)
+			require.Equal(t, knows.offsets.LastStable, b.Offsets().LastStable, name)
+			require.Equal(t, knows.producers, b.memory().producers, name)
+			require.Equal(t, epochs, b.epochs.Entries(), name)
+			b.silent()
+		}
+		b.silentAtRest()
+	}
+}
