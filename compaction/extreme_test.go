@@ -50,7 +50,7 @@ func TestExtremesAreCleaned(t *testing.T) {
 		w.add(far(end, "a=3", "d"))
 		w.add(far(end+4, "x=1"))
 		w.mustClean()
-		require.Equal(t, []string{"1:b=0", fmt.Sprint(1<<40+1, ":c=2"), fmt.Sprint(int64(end), ":a=3"), fmt.Sprint(int64(end+1), ":d"), fmt.Sprint(int64(end+4), ":x=1")}, w.kvs())
+		require.Equal(t, []string{"1:b=0", fmt.Sprint(int64(1<<40+1), ":c=2"), fmt.Sprint(int64(end), ":a=3"), fmt.Sprint(int64(end+1), ":d"), fmt.Sprint(int64(end+4), ":x=1")}, w.kvs())
 		before := w.lines()
 		w.dirty = 0
 		w.mustClean()
