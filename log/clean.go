@@ -448,12 +448,13 @@ func (l *Log) lowerFirstDirty(ctx context.Context, end int64) error {
 	return l.dir.points.store(ctx, checkpoint.CleanerOffsets, l.tp, end)
 }
 
-// lostSome says whether retention or a reset took segments of a run away; whichever is under way ends first.
-func (l *Log) lostSome(segs segments) bool {
+// lostSome says whether retention, a reset or a truncation took segments of a run away; whichever is under way ends first.
+func (l *Log) lostSome(segs segments, cuts uint64) bool {
 	_ = l.write.lock(context.Background())
 	defer l.write.unlock()
 	now := *l.list.Load()
-	return !now.hasRun(now.floor(segs[0].Base()), segs[:1])
+	_, n := l.loadCuts()
+	return n != cuts || !now.hasRun(now.floor(segs[0].Base()), segs[:1])
 }
 
 // explainCleaning gives errors of a run this package's names. Damage that a truncation made is none.
@@ -464,7 +465,7 @@ func (l *Log) explainCleaning(segs segments, err error, cuts uint64) error {
 	if _, now := l.loadCuts(); now != cuts && !isContext(err) {
 		return ErrCleaningAborted
 	}
-	if errors.Is(err, fs.ErrNotExist) && l.lostSome(segs) {
+	if errors.Is(err, fs.ErrNotExist) && l.lostSome(segs, cuts) {
 		return ErrCleaningAborted
 	}
 	if bad, ok := errors.AsType[*compaction.UncleanableError](err); ok {
