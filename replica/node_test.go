@@ -60,7 +60,9 @@ func newGroup(t testing.TB, conf log.Config, ids ...NodeID) *group {
 	return g
 }
 
-func (g *group) start(id NodeID, conf log.Config) {
+func (g *group) start(id NodeID, conf log.Config) { g.startOver(id, conf, g.network.Transport(id)) }
+
+func (g *group) startOver(id NodeID, conf log.Config, wire Transport) {
 	m := g.nodes[id]
 	d, err := log.OpenDir("mem", log.DirConfig{FS: m.fs, Defaults: conf})
 	require.NoError(g.t, err)
@@ -69,7 +71,7 @@ func (g *group) start(id NodeID, conf log.Config) {
 	c := quick
 	c.Self, c.BrokerEpoch = id, g.epoch
 	g.mu.Unlock()
-	n, err := NewNode(NodeConfig{Config: c, Dir: d, Transport: g.network.Transport(id), Propose: g.propose})
+	n, err := NewNode(NodeConfig{Config: c, Dir: d, Transport: wire, Propose: g.propose})
 	require.NoError(g.t, err)
 	m.Node, m.dir, m.alive = n, d, true
 }

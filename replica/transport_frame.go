@@ -1,0 +1,179 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+// A frame on the wire, all numbers big-endian:
+//
+//	+--------+------+-------+-----------+-------+--------------------------------+-------------------------+
+//	| length | kind | topic | partition | topic | fields of the message, each of | Raw of a FetchResponse: |
+//	|   4    |  1   | len 2 |     4     | bytes | a fixed size, in a fixed order | the rest                |
+//	+--------+------+-------+-----------+-------+--------------------------------+-------------------------+
+//
+// length counts what comes behind it. A connection begins with a hello: the magic, the version, the sender's node and the
+// node it means to reach.
+const (
+	frameFetch    byte = 1
+	frameResponse byte = 2
+
+	frameHead     = 1 + 2 + 4
+	fetchSize     = 8*8 + 4*2 + 2 // of the fields of a FetchRequest
+	responseSize  = 8*11 + 4*3 + 2 + 2
+	maxTopic      = 249
+	helloSize     = 16
+	wireVersion   = 1
+	helloMagic    = "plrp"
+	frameOverhead = frameHead + maxTopic + responseSize
+)
+
+// ErrFrame: bytes that are no message.
+var ErrFrame = errors.New("replica: malformed frame")
+
+func appendHello(b []byte, from, to NodeID) []byte {
+	b = append(b, helloMagic...)
+	b = binary.BigEndian.AppendUint32(b, wireVersion)
+	b = binary.BigEndian.AppendUint32(b, uint32(from))
+	return binary.BigEndian.AppendUint32(b, uint32(to))
+}
+
+func decodeHello(b []byte) (from, to NodeID, err error) {
+	if len(b) != helloSize || string(b[:4]) != helloMagic {
+		return 0, 0, fmt.Errorf("%w: no hello", ErrFrame)
+	}
+	if v := binary.BigEndian.Uint32(b[4:]); v != wireVersion {
+		return 0, 0, fmt.Errorf("%w: version %d, not %d", ErrFrame, v, wireVersion)
+	}
+	from, to = NodeID(binary.BigEndian.Uint32(b[8:])), NodeID(binary.BigEndian.Uint32(b[12:]))
+	if from < 0 {
+		return 0, 0, fmt.Errorf("%w: node %d", ErrFrame, from)
+	}
+	return from, to, nil
+}
+
+// appendFrame encodes all of a message but its Raw, which goes behind it unchanged; the length counts both.
+func appendFrame(b []byte, tp log.TopicPartition, m Message) (head, raw []byte) {
+	begin := len(b)
+	b = append(b, 0, 0, 0, 0)
+	kind := frameFetch
+	if _, ok := m.(FetchResponse); ok {
+		kind = frameResponse
+	}
+	b = append(b, kind)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(tp.Topic)))
+	b = binary.BigEndian.AppendUint32(b, uint32(tp.Partition))
+	b = append(b, tp.Topic...)
+	w := writer{b}
+	switch m := m.(type) {
+	case FetchRequest:
+		w.i64(int64(m.Tag), m.Offset, m.LogStart, m.BrokerEpoch, m.MaxBytes, m.MinBytes, int64(m.MaxWait), 0)
+		w.i32(m.LeaderEpoch, m.LastFetchedEpoch)
+		w.b = append(w.b, byte(m.Isolation), flag(m.UncleanStop))
+	case FetchResponse:
+		r := &m.Result
+		w.i64(int64(m.Tag), r.Base, r.Last, r.AppendTime, r.Bytes, r.HighWatermark, r.LastStable, r.LogStart, r.LogEnd, r.Removal, r.EpochEnd.End)
+		w.i32(r.EpochEnd.Epoch, int32(r.Leader), r.LeaderEpoch)
+		w.b = binary.BigEndian.AppendUint16(w.b, uint16(r.Err))
+		w.b = append(w.b, flag(r.Diverged), flag(r.Duplicate))
+		raw = r.Raw
+	}
+	binary.BigEndian.PutUint32(w.b[begin:], uint32(len(w.b)-begin-4+len(raw)))
+	return w.b, raw
+}
+
+// decodeFrame is the inverse, without the length. The message's Raw is part of b.
+func decodeFrame(b []byte) (tp log.TopicPartition, m Message, err error) {
+	if len(b) < frameHead {
+		return tp, nil, fmt.Errorf("%w: %d bytes", ErrFrame, len(b))
+	}
+	kind, n := b[0], int(binary.BigEndian.Uint16(b[1:]))
+	tp.Partition = int32(binary.BigEndian.Uint32(b[3:]))
+	b = b[frameHead:]
+	if n > maxTopic || n > len(b) {
+		return tp, nil, fmt.Errorf("%w: a topic of %d bytes", ErrFrame, n)
+	}
+	tp.Topic, b = string(b[:n]), b[n:]
+	if err := tp.Validate(); err != nil {
+		return tp, nil, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	switch {
+	case kind == frameFetch && len(b) == fetchSize:
+		m, err = decodeFetch(reader{b})
+	case kind == frameResponse && len(b) >= responseSize:
+		m, err = decodeResponse(reader{b})
+	default:
+		err = fmt.Errorf("%w: kind %d of %d bytes", ErrFrame, kind, len(b))
+	}
+	return tp, m, err
+}
+
+func decodeFetch(r reader) (Message, error) {
+	m := FetchRequest{Tag: uint64(r.i64()), Offset: r.i64(), LogStart: r.i64(), BrokerEpoch: r.i64(), MaxBytes: r.i64(), MinBytes: r.i64()}
+	m.MaxWait = time.Duration(r.i64())
+	r.i64()
+	m.LeaderEpoch, m.LastFetchedEpoch = r.i32(), r.i32()
+	m.Isolation, m.UncleanStop = log.Isolation(r.b[0]), r.b[1] != 0
+	if m.Offset < 0 || m.MaxBytes < 0 || m.MinBytes < 0 || m.MaxWait < 0 || m.Isolation > log.LogEnd {
+		return nil, fmt.Errorf("%w: a fetch with a negative or unknown field", ErrFrame)
+	}
+	return m, nil
+}
+
+func decodeResponse(r reader) (Message, error) {
+	m := FetchResponse{Tag: uint64(r.i64())}
+	res := &m.Result
+	res.Base, res.Last, res.AppendTime, res.Bytes = r.i64(), r.i64(), r.i64(), r.i64()
+	res.HighWatermark, res.LastStable, res.LogStart, res.LogEnd, res.Removal = r.i64(), r.i64(), r.i64(), r.i64(), r.i64()
+	res.EpochEnd.End = r.i64()
+	res.EpochEnd.Epoch, res.Leader, res.LeaderEpoch = r.i32(), NodeID(r.i32()), r.i32()
+	res.Err = ErrorCode(binary.BigEndian.Uint16(r.b))
+	res.Diverged, res.Duplicate = r.b[2] != 0, r.b[3] != 0
+	if r.b = r.b[4:]; len(r.b) > 0 {
+		res.Raw = r.b
+	}
+	if res.Bytes != int64(len(res.Raw)) {
+		return nil, fmt.Errorf("%w: %d bytes of records, not %d", ErrFrame, len(res.Raw), res.Bytes)
+	}
+	return m, nil
+}
+
+func flag(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+type writer struct{ b []byte }
+
+func (w *writer) i64(list ...int64) {
+	for _, v := range list {
+		w.b = binary.BigEndian.AppendUint64(w.b, uint64(v))
+	}
+}
+
+func (w *writer) i32(list ...int32) {
+	for _, v := range list {
+		w.b = binary.BigEndian.AppendUint32(w.b, uint32(v))
+	}
+}
+
+// reader takes fields off bytes that are long enough.
+type reader struct{ b []byte }
+
+func (r *reader) i64() int64 {
+	v := binary.BigEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return int64(v)
+}
+
+func (r *reader) i32() int32 {
+	v := binary.BigEndian.Uint32(r.b)
+	r.b = r.b[4:]
+	return int32(v)
+}

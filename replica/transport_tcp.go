@@ -1,0 +1,394 @@
+package replica
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/partlog/partlog/log"
+)
+
+// TCPConfig of a TCP; zero values are as the fields say.
+type TCPConfig struct {
+	Self     NodeID
+	Peers    map[NodeID]string // "host:port" of the other nodes; SetPeer adds and changes
+	MaxFrame int               // largest message that is taken, 64 MiB; a sender of more is cut off before anything is allocated
+	// MaxQueue is how many messages may wait for one peer, 1024; more are lost.
+	MaxQueue int
+	Dial     time.Duration // limit of one attempt to connect, 5 s
+	Write    time.Duration // limit of sending one message, 30 s
+	Idle     time.Duration // a connection on which nothing comes for so long is closed, 10 min
+	Backoff  time.Duration // pause after a failure before the next attempt, doubled up to 32 times, 50 ms
+	MaxConns int           // connections that are taken at a time, 1024
+}
+
+func (c TCPConfig) withDefaults() TCPConfig {
+	for _, f := range []struct {
+		field *int
+		or    int
+	}{{&c.MaxFrame, 64 << 20}, {&c.MaxQueue, 1024}, {&c.MaxConns, 1024}} {
+		if *f.field <= 0 {
+			*f.field = f.or
+		}
+	}
+	for _, f := range []struct {
+		field *time.Duration
+		or    time.Duration
+	}{{&c.Dial, 5 * time.Second}, {&c.Write, 30 * time.Second}, {&c.Idle, 10 * time.Minute}, {&c.Backoff, 50 * time.Millisecond}} {
+		if *f.field <= 0 {
+			*f.field = f.or
+		}
+	}
+	return c
+}
+
+// TCP is a Transport over plain TCP: one connection each way between two nodes, made when there is something to send, and
+// made again with a growing pause. It neither encrypts nor authenticates: it believes the number a peer gives, and is for
+// networks where that will do. All methods are safe for concurrent use.
+type TCP struct {
+	conf     TCPConfig
+	listener net.Listener
+	ctx      context.Context
+	cancel   context.CancelFunc
+	all      sync.WaitGroup
+
+	mu      sync.Mutex // guards the rest; not held while anything is sent or delivered
+	peers   map[NodeID]*tcpPeer
+	conns   map[net.Conn]bool
+	deliver func(Envelope) // nil: nobody serves
+	closed  bool
+
+	delivering sync.RWMutex // read-locked by deliveries, so that none goes on when Serve has returned
+}
+
+// tcpPeer is the way to one node.
+type tcpPeer struct {
+	to    NodeID
+	queue chan outgoing
+	mu    sync.Mutex
+	addr  string
+}
+
+type outgoing struct {
+	tp log.TopicPartition
+	m  Message
+}
+
+// ListenTCP begins to listen on addr ("host:port"; port 0 takes a free one).
+func ListenTCP(addr string, c TCPConfig) (*TCP, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("replica: listen for other nodes: %w", err)
+	}
+	t := &TCP{conf: c.withDefaults(), listener: l, peers: make(map[NodeID]*tcpPeer), conns: make(map[net.Conn]bool)}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	for node, addr := range c.Peers {
+		t.SetPeer(node, addr)
+	}
+	t.all.Go(t.accept)
+	return t, nil
+}
+
+// Addr is where it listens.
+func (t *TCP) Addr() net.Addr { return t.listener.Addr() }
+
+// SetPeer says where a node is. A connection that there is stays until it fails.
+func (t *TCP) SetPeer(node NodeID, addr string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
+	if p := t.peers[node]; p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.addr = addr
+		return
+	}
+	p := &tcpPeer{to: node, addr: addr, queue: make(chan outgoing, t.conf.MaxQueue)}
+	t.peers[node] = p
+	t.all.Go(func() { t.send(p) })
+}
+
+// Send is Transport.Send. A message to a node that is not known is lost.
+func (t *TCP) Send(to NodeID, tp log.TopicPartition, m Message) {
+	t.mu.Lock()
+	p := t.peers[to]
+	t.mu.Unlock()
+	if p == nil {
+		return
+	}
+	select {
+	case p.queue <- outgoing{tp, m}:
+	default: // it is behind, and will be asked again
+	}
+}
+
+// Serve is Transport.Serve. What arrives while nobody serves is lost.
+func (t *TCP) Serve(ctx context.Context, deliver func(Envelope)) error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return ErrTransportClosed
+	}
+	if t.deliver != nil {
+		t.mu.Unlock()
+		return ErrTransportBusy
+	}
+	t.deliver = deliver
+	t.mu.Unlock()
+
+	err := ErrTransportClosed
+	select {
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-t.ctx.Done():
+	}
+	t.mu.Lock()
+	t.deliver = nil
+	t.mu.Unlock()
+	t.delivering.Lock() // the last delivery is over
+	defer t.delivering.Unlock()
+	return err
+}
+
+// Close ends all connections and waits for what was under way. A second Close returns ErrTransportClosed.
+func (t *TCP) Close() error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return ErrTransportClosed
+	}
+	t.closed = true
+	for c := range t.conns {
+		_ = c.Close()
+	}
+	t.mu.Unlock()
+	t.cancel()
+	err := t.listener.Close()
+	t.all.Wait()
+	return err
+}
+
+// track remembers a connection for Close; false if it is too late or there are too many.
+func (t *TCP) track(c net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || len(t.conns) >= t.conf.MaxConns {
+		return false
+	}
+	t.conns[c] = true
+	return true
+}
+
+func (t *TCP) drop(c net.Conn) {
+	t.mu.Lock()
+	delete(t.conns, c)
+	t.mu.Unlock()
+	_ = c.Close()
+}
+
+// pause waits; false if the transport was closed.
+func (t *TCP) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-t.ctx.Done():
+		return false
+	}
+}
+
+// accept takes connections.
+func (t *TCP) accept() {
+	for {
+		c, err := t.listener.Accept()
+		switch {
+		case t.ctx.Err() != nil:
+			if err == nil {
+				_ = c.Close()
+			}
+			return
+		case err != nil: // out of file descriptors, say: it may pass
+			if errors.Is(err, net.ErrClosed) || !t.pause(t.conf.Backoff) {
+				return
+			}
+		case !t.track(c):
+			_ = c.Close()
+		default:
+			t.all.Go(func() {
+				defer t.drop(c)
+				_ = t.receive(c)
+			})
+		}
+	}
+}
+
+// receive delivers what comes on a connection until it ends or what comes is no message.
+func (t *TCP) receive(c net.Conn) error {
+	r := bufio.NewReaderSize(c, 64<<10)
+	if err := c.SetReadDeadline(time.Now().Add(t.conf.Dial)); err != nil {
+		return err
+	}
+	var hello [helloSize]byte
+	if _, err := io.ReadFull(r, hello[:]); err != nil {
+		return err
+	}
+	from, to, err := decodeHello(hello[:])
+	if err != nil || to != t.conf.Self {
+		return err
+	}
+	for {
+		if err := c.SetReadDeadline(time.Now().Add(t.conf.Idle)); err != nil {
+			return err
+		}
+		body, err := readFrame(r, t.conf.MaxFrame, func() error { return c.SetReadDeadline(time.Now().Add(t.conf.Write)) })
+		if err != nil {
+			return err
+		}
+		tp, m, err := decodeFrame(body)
+		if err != nil {
+			return err
+		}
+		t.hand(Envelope{From: from, Partition: tp, Message: m})
+	}
+}
+
+// readFrame reads one frame into a buffer of its own. It allocates only what has come, or a piece ahead of it.
+func readFrame(r io.Reader, limit int, begun func() error) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n < frameHead || int64(n) > int64(limit) {
+		return nil, fmt.Errorf("%w: %d bytes, of at most %d", ErrFrame, n, limit)
+	}
+	if err := begun(); err != nil {
+		return nil, err
+	}
+	const piece = 1 << 20
+	body := make([]byte, min(int(n), piece))
+	for have := 0; ; {
+		if _, err := io.ReadFull(r, body[have:]); err != nil {
+			return nil, err
+		}
+		if have = len(body); have == int(n) {
+			return body, nil
+		}
+		grown := make([]byte, min(int(n), have*2))
+		copy(grown, body)
+		body = grown
+	}
+}
+
+func (t *TCP) hand(e Envelope) {
+	t.delivering.RLock()
+	defer t.delivering.RUnlock()
+	t.mu.Lock()
+	deliver := t.deliver
+	t.mu.Unlock()
+	if deliver != nil {
+		deliver(e)
+	}
+}
+
+// send is the goroutine of one peer: it connects when there is something to say, and says it.
+func (t *TCP) send(p *tcpPeer) {
+	var c net.Conn
+	var gone chan struct{} // closed when the peer has ended c
+	failures := 0
+	defer func() {
+		if c != nil {
+			t.drop(c)
+		}
+	}()
+	for {
+		var o outgoing
+		select {
+		case o = <-p.queue:
+		case <-gone:
+			t.drop(c)
+			c, gone = nil, nil
+			continue
+		case <-t.ctx.Done():
+			return
+		}
+		if c == nil {
+			if c = t.dial(p); c == nil {
+				if !t.pause(t.conf.Backoff << min(failures, 5)) {
+					return
+				}
+				failures++
+				continue // o is lost
+			}
+			gone = t.watch(c)
+		}
+		if err := t.write(c, o); err != nil {
+			t.drop(c)
+			c, gone = nil, nil
+			continue
+		}
+		failures = 0
+	}
+}
+
+// dial connects and introduces itself; nil if that does not work.
+func (t *TCP) dial(p *tcpPeer) net.Conn {
+	p.mu.Lock()
+	addr := p.addr
+	p.mu.Unlock()
+	d := net.Dialer{Timeout: t.conf.Dial}
+	c, err := d.DialContext(t.ctx, "tcp", addr)
+	if err != nil {
+		return nil
+	}
+	if !t.track(c) {
+		_ = c.Close()
+		return nil
+	}
+	if c.SetWriteDeadline(time.Now().Add(t.conf.Write)) == nil {
+		if _, err = c.Write(appendHello(nil, t.conf.Self, p.to)); err == nil {
+			return c
+		}
+	}
+	t.drop(c)
+	return nil
+}
+
+// watch sees to it that the end of a connection is noticed before something is written into the void: nothing ever comes on
+// one that this side made.
+func (t *TCP) watch(c net.Conn) chan struct{} {
+	gone := make(chan struct{})
+	t.all.Go(func() {
+		defer close(gone)
+		var b [1]byte
+		_, _ = c.Read(b[:])
+	})
+	return gone
+}
+
+// write sends one message; its records go out without a copy.
+func (t *TCP) write(c net.Conn, o outgoing) error {
+	head, raw := appendFrame(make([]byte, 0, 512), o.tp, o.m)
+	if len(head)+len(raw) > t.conf.MaxFrame {
+		return nil // the other side would cut the connection
+	}
+	if err := c.SetWriteDeadline(time.Now().Add(t.conf.Write)); err != nil {
+		return err
+	}
+	if len(raw) == 0 {
+		_, err := c.Write(head)
+		return err
+	}
+	buffers := net.Buffers{head, raw}
+	_, err := buffers.WriteTo(c)
+	return err
+}
