@@ -37,8 +37,11 @@ type move struct {
 // suffix, as it is for a broker. ctx is heard until the copy is complete. After an error the partition is where it was,
 // unless the error says that it was moved; a partition that could not be renamed is closed.
 func (d *Dir) Move(ctx context.Context, tp TopicPartition, to *Dir) error {
-	if d.fs == nil || to.fs == nil {
+	if d.fs == nil || to == nil || to.fs == nil {
 		return ErrClosed
+	}
+	if d == to {
+		return fmt.Errorf("%w: %s is to move to where it is", ErrPartitionExists, tp)
 	}
 	m := &move{from: d, to: to, tp: tp, folder: tp.markedFolder(futureFolder)}
 	if len(m.folder) > 255 {
@@ -451,7 +454,7 @@ func (d *Dir) discardFuture(folder string) error {
 func SettleMoves(ctx context.Context, dirs ...*Dir) error {
 	var errs []error
 	for _, d := range dirs {
-		if d.fs == nil {
+		if d == nil || d.fs == nil {
 			return ErrClosed
 		}
 		for _, f := range d.Marked() {

@@ -30,6 +30,7 @@ type Producer struct {
 
 	mu    sync.Mutex // held for the whole of a call; Log.write comes after it
 	begun bool
+	first int64       // offset of the first record of the transaction that is begun; -1: none came yet
 	last  unconfirmed // what the last call left in the log without being sure; zero: nothing
 }
 
@@ -49,12 +50,13 @@ const (
 	abandons
 )
 
-// Producer is a handle for writing under a producer id and epoch, neither of which may be negative. Nothing is written
-// before the first call of it.
+// Producer is a handle for writing under a producer id and epoch, neither of which may be negative (its Append is then
+// ErrInvalidRecord). Nothing is written before the first call of it.
 func (l *Log) Producer(id int64, epoch int16) *Producer { return &Producer{l: l, id: id, epoch: epoch} }
 
 // Append is Log.Append under the producer's id. Further errors: ErrFenced, a newer epoch has written; ErrTxnState, an
-// earlier holder of the id left a transaction open and this one has not begun its own: Abort ends it.
+// earlier holder of the id left a transaction open and this one has not begun its own, or the one it has begun was ended by
+// somebody else (AbortTransaction) or cut off (Truncate): Abort, and begin anew.
 //
 // After an *UnconfirmedError call again with the same records: they are in the log already, so they are not written a second
 // time, and what was missing is waited for. base is their first offset, as it was. This is forgotten with the next call of
@@ -67,7 +69,7 @@ func (p *Producer) Append(ctx context.Context, recs ...record.Record) (base int6
 			return base, err
 		}
 	}
-	if err := p.l.admit(ctx); err != nil {
+	if err := p.admit(ctx); err != nil {
 		return -1, err
 	}
 	if p.id < 0 || p.epoch < 0 {
@@ -87,10 +89,31 @@ func (p *Producer) Append(ctx context.Context, recs ...record.Record) (base int6
 	if err := p.l.encode(e, recs, &batch); err != nil {
 		return -1, err
 	}
-	batch.producers, batch.origin = true, record.Client
+	batch.producers, batch.origin, batch.within = true, record.Client, p.transaction()
 	res, err := p.l.append(ctx, &batch, &AppendOptions{})
+	if p.begun && p.first < 0 && res.Base >= 0 {
+		p.first = res.Base
+		if known, ok := p.entry(); ok && known.TxnFirstOffset >= 0 { // a truncation may have taken the marker of an earlier one
+			p.first = min(p.first, known.TxnFirstOffset)
+		}
+	}
 	p.note(err, goesOn, recs)
 	return res.Base, err
+}
+
+// transaction is the one that must be open for this handle to go on; nil: none has a record.
+func (p *Producer) transaction() *OpenTransaction {
+	if !p.begun || p.first < 0 {
+		return nil
+	}
+	return &OpenTransaction{ProducerID: p.id, FirstOffset: p.first}
+}
+
+func (p *Producer) admit(ctx context.Context) error {
+	if p.l == nil {
+		return ErrClosed
+	}
+	return p.l.admit(ctx)
 }
 
 // note keeps what is needed to recognise a repetition.
@@ -109,6 +132,9 @@ func (p *Producer) again(ctx context.Context, end ending, recs []record.Record) 
 	}
 	if _, lost := p.l.lost(last.err.cuts, last.err.Last+1); lost {
 		p.last = unconfirmed{}
+		if p.first == last.err.Base {
+			p.first = -1
+		}
 		return -1, false, nil
 	}
 	res, err := p.l.confirm(ctx, Appended{Base: last.err.Base, Last: last.err.Last}, last.err.cuts, Inherit)
@@ -165,19 +191,20 @@ func (p *Producer) entry() (producerstate.Entry, bool) {
 func (p *Producer) Begin() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.l.ended(); err != nil {
+	if err := p.admit(context.Background()); err != nil {
 		return err
 	}
 	if known, ok := p.entry(); p.begun || ok && known.TxnFirstOffset >= 0 {
 		return fmt.Errorf("%w: producer %d has a transaction", ErrTxnState, p.id)
 	}
-	p.begun, p.last = true, unconfirmed{}
+	p.begun, p.first, p.last = true, -1, unconfirmed{}
 	return nil
 }
 
-// Commit ends the transaction: read-committed readers see its records from now on. ErrTxnState: none is begun. After any
-// other error the transaction is still open: try again, or Abort. After an *UnconfirmedError it is over, only not for sure
-// on the device: call Commit again until it is.
+// Commit ends the transaction: read-committed readers see its records from now on. ErrTxnState: none is begun, or it was
+// ended by somebody else or cut off; its records are then not committed: Abort, and begin anew. After any other error the
+// transaction is still open: try again, or Abort. After an *UnconfirmedError it is over, only not for sure on the device:
+// call Commit again until it is.
 func (p *Producer) Commit(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,15 +235,19 @@ func (p *Producer) Abort(ctx context.Context) error {
 }
 
 func (p *Producer) end(ctx context.Context, how ending) error {
-	if err := p.l.admit(ctx); err != nil {
+	if err := p.admit(ctx); err != nil {
 		return err
 	}
 	known, ok := p.entry()
-	if !ok || known.TxnFirstOffset < 0 {
-		p.begun = false // no record came
+	if (!ok || known.TxnFirstOffset < 0) && (how == abandons || p.first < 0) {
+		p.begun = false // no record came, or none is left to be abandoned
 		return nil
 	}
-	_, err := p.l.EndTxn(ctx, record.Producer{ID: p.id, Epoch: p.epoch}, how == commits, max(0, known.CoordinatorEpoch), 0)
+	m := p.l.marker(record.Producer{ID: p.id, Epoch: p.epoch}, how == commits, max(0, known.CoordinatorEpoch))
+	if how == commits {
+		m.within = p.transaction()
+	}
+	_, err := p.l.append(ctx, &m, &AppendOptions{})
 	p.note(err, how, nil)
 	p.begun = p.begun && err != nil && !isUnconfirmed(err)
 	return err
@@ -308,7 +339,7 @@ func (l *Log) AbortTransaction(ctx context.Context, t OpenTransaction) (Appended
 		return notAppended, fmt.Errorf("%w: producer %d has no transaction open since offset %d", ErrTxnState, t.ProducerID, t.FirstOffset)
 	}
 	m := l.marker(record.Producer{ID: t.ProducerID, Epoch: known.Epoch}, false, max(0, known.CoordinatorEpoch))
-	m.ends = &t
+	m.within = &t
 	return l.append(ctx, &m, &AppendOptions{})
 }
 

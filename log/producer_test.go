@@ -262,3 +262,52 @@ func TestTheEndOfATransactionCanBeAskedForUntilItIsConfirmed(t *testing.T) {
 		})
 	}
 }
+
+// A handle whose transaction was ended behind its back must not go on as if nothing had been: what it wrote afterwards would
+// be committed without what it wrote before.
+func TestAHandleNoticesThatItsTransactionWasEndedByOthers(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, b *bed){
+		"aborted": func(t *testing.T, b *bed) {
+			_, err := b.AbortTransaction(ctx, b.OpenTransactions()[0])
+			require.NoError(t, err)
+		},
+		"cut off": func(t *testing.T, b *bed) {
+			_, err := b.Truncate(ctx, 0)
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, Config{})
+			p := b.Producer(7, 0)
+			put := func() error {
+				_, err := p.Append(ctx, values(1, 10)...)
+				return err
+			}
+			require.NoError(t, p.Begin())
+			require.NoError(t, put())
+			end(t, b)
+			at := b.Offsets().LogEnd
+			require.ErrorIs(t, put(), ErrTxnState)
+			require.ErrorIs(t, p.Commit(ctx), ErrTxnState)
+			require.ErrorIs(t, p.Begin(), ErrTxnState)
+			require.Equal(t, at, b.Offsets().LogEnd)
+			require.NoError(t, p.Abort(ctx))
+			require.NoError(t, p.Begin())
+			require.NoError(t, put())
+			require.NoError(t, p.Commit(ctx))
+			require.Equal(t, []int64{at}, b.readAll(0, WithIsolation(ReadCommitted)))
+		})
+	}
+}
+
+func TestWhatWasNeverMadeIsClosed(t *testing.T) {
+	var p Producer
+	_, err := p.Append(ctx, values(1, 10)...)
+	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, p.Begin(), ErrClosed)
+	require.ErrorIs(t, p.Commit(ctx), ErrTxnState)
+	require.ErrorIs(t, p.Abort(ctx), ErrClosed)
+	require.ErrorIs(t, SettleMoves(ctx, nil), ErrClosed)
+	b := newBed(t, Config{})
+	require.Empty(t, b.readAll(0, nil), "an option that is none")
+}

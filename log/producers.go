@@ -158,11 +158,6 @@ func (l *Log) restable(o *Offsets) {
 // write.
 func (l *Log) judge(p *prepared, o *AppendOptions) (*producerstate.Pending, error) {
 	s := l.producers.state
-	if t := p.ends; t != nil {
-		if known, ok := s.Producer(t.ProducerID); !ok || known.TxnFirstOffset != t.FirstOffset {
-			return nil, fmt.Errorf("%w: producer %d has no transaction open since offset %d", ErrTxnState, t.ProducerID, t.FirstOffset)
-		}
-	}
 	s.ExpireDue(p.now.UnixMilli())
 	if !p.producers {
 		return nil, nil
@@ -170,6 +165,11 @@ func (l *Log) judge(p *prepared, o *AppendOptions) (*producerstate.Pending, erro
 	pending, err := s.Check(p.raw, producerstate.Options{Origin: p.origin, TransactionVersion: p.txnVersion, Verify: o.Verify, Guard: o.Guard})
 	if err != nil {
 		return nil, l.refusedProducer(err)
+	}
+	if t := p.within; t != nil {
+		if known, ok := s.Producer(t.ProducerID); !ok || known.TxnFirstOffset != t.FirstOffset {
+			return nil, fmt.Errorf("%w: %s: producer %d has no transaction open since offset %d", ErrTxnState, l.name, t.ProducerID, t.FirstOffset)
+		}
 	}
 	return pending, nil
 }

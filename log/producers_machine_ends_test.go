@@ -115,6 +115,9 @@ func (x *writers) handleSends(t *rapid.T) {
 		s.BaseSequence = after(p.batches[len(p.batches)-1].ends, 1)
 	}
 	repeats, refused := x.judge(s, AppendOptions{})
+	if refused == nil && x.lostTxn(h) {
+		refused = ErrTxnState
+	}
 	base, err := h.p.Append(ctx, x.values(s.n)...)
 	if x.unsure(s, err) {
 		return
@@ -132,6 +135,12 @@ func (x *writers) handleSends(t *rapid.T) {
 	x.keep(s)
 }
 
+// lostTxn says that the transaction of a handle was ended by others, or cut off.
+func (x *writers) lostTxn(h *handle) bool {
+	p := x.known.producers[h.id]
+	return h.begun && h.p.first >= 0 && (p == nil || p.txn != h.p.first)
+}
+
 func (x *writers) handleBegins(t *rapid.T) {
 	h := x.someHandle(t)
 	err := h.p.Begin()
@@ -145,6 +154,7 @@ func (x *writers) handleBegins(t *rapid.T) {
 
 func (x *writers) handleEnds(t *rapid.T) {
 	h, commit := x.someHandle(t), rapid.Bool().Draw(t, "commit")
+	lost := commit && x.lostTxn(h)
 	var err error
 	if commit {
 		err = h.p.Commit(ctx)
@@ -156,14 +166,21 @@ func (x *writers) handleEnds(t *rapid.T) {
 		return
 	}
 	p := x.known.producers[h.id]
-	if p == nil || p.txn < 0 {
+	if !lost && (p == nil || p.txn < 0) {
 		require.NoError(x.t, err)
 		h.begun = false
 		return
 	}
-	coordinator := max(0, p.coordinator)
+	coordinator := int32(0)
+	if p != nil {
+		coordinator = max(0, p.coordinator)
+	}
 	if refused := x.judgeEnd(h.id, h.epoch, coordinator, 0); refused != nil {
 		require.ErrorIs(x.t, err, refused)
+		return
+	}
+	if lost {
+		require.ErrorIs(x.t, err, ErrTxnState)
 		return
 	}
 	require.NoError(x.t, err)

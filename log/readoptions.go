@@ -60,7 +60,9 @@ func collect(options []ReadOption) readOptions {
 	}
 	o := readOptions{end: math.MaxInt64}
 	for _, option := range options {
-		option.apply(&o)
+		if option != nil {
+			option.apply(&o)
+		}
 	}
 	return o
 }
