@@ -421,3 +421,25 @@ func TestEventsOfOneLogAreNeverConcurrent(t *testing.T) {
 	require.NoError(t, b.Dir.Close())
 	require.Equal(t, int32(19), calls.Load())
 }
+
+func TestWhatDropOldestTakesIsToldAndCounted(t *testing.T) {
+	var reports []RetentionReport
+	b := newRootBed(t, vfs.Mem(), DirConfig{Manual: true, Events: &Events{Retained: func(_ TopicPartition, r RetentionReport) { reports = append(reports, r) }}})
+	l := b.log("t", 0, Config{MaxBytes: 1000, SegmentBytes: 300, WhenFull: DropOldest})
+	for range 30 {
+		add(t, l, "some value of thirty characters")
+	}
+	require.NotEmpty(t, reports)
+	freed, start := int64(0), int64(0)
+	for _, r := range reports {
+		require.Equal(t, r.Dropped, len(r.Plan.Drop))
+		for _, d := range r.Plan.Drop {
+			require.Equal(t, start, d.Base)
+			start = d.End
+		}
+		require.Equal(t, start, r.Plan.NewStart)
+		freed += r.Freed
+	}
+	require.Equal(t, l.Offsets().LogStart, start)
+	require.Equal(t, freed, l.Stats().Freed)
+}

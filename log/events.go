@@ -20,10 +20,8 @@ type Events struct {
 	Recovered func(TopicPartition, RecoveryReport)
 	// Rolled: a segment was closed, and another one begun.
 	Rolled func(TopicPartition, SegmentInfo)
-	// Retained: retention took segments out of the log.
+	// Retained: retention, or DropOldest at Config.MaxBytes, took segments out of the log.
 	Retained func(TopicPartition, RetentionReport)
-	// Deleted: retention dropped segments.
-	Deleted func(TopicPartition, RetentionReport)
 	// Cleaned: a compaction replaced segments.
 	Cleaned func(TopicPartition, compaction.Result)
 	// SlowSync: a sync took longer than DirConfig.SlowSync.
@@ -122,7 +120,7 @@ func (l *Log) syncEnded(began time.Time) {
 	}
 }
 
-// retained counts and tells what retention took away. The caller holds no lock.
+// retained counts and tells what retention, or DropOldest, took away. The caller delivers it once it holds no lock.
 func (l *Log) retained(r RetentionReport) {
 	if r.Dropped == 0 {
 		return
@@ -133,7 +131,6 @@ func (l *Log) retained(r RetentionReport) {
 			e.Retained(l.tp, r)
 		}
 	})
-	l.deliver()
 }
 
 func (l *Log) tellFailed(err error) {

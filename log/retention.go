@@ -112,15 +112,8 @@ func (l *Log) Retain(ctx context.Context) (RetentionReport, error) {
 	}
 	waiting, stuck := l.discardDue(l.now().UnixMilli())
 	r.Waiting = waiting
-	if r.Dropped > 0 {
-		l.tell(func(e *Events) {
-			if e.Deleted != nil {
-				e.Deleted(l.tp, r)
-			}
-		})
-	}
-	l.deliver()
 	l.retained(r)
+	l.deliver()
 	return r, errors.Join(err, stuck)
 }
 

@@ -14,7 +14,7 @@ type Stats struct {
 	Appends   int64 // append calls that wrote
 	Appended  int64 // bytes they wrote
 	Syncs     int64 // group commit rounds
-	Freed     int64 // bytes of .log files that retention dropped
+	Freed     int64 // bytes of .log files that retention or DropOldest dropped
 	Deleting  int   // segments that left the log and whose files are still there (file.delete.delay.ms)
 	Cleaner   CleanerStats
 	LastError error // the sticky one, or nil
