@@ -32,7 +32,7 @@ type Config struct {
 	// however long they are. 0 = 128 MiB. Memory is taken as keys are met. A map that is full ends the dirty range where
 	// it stands: the rest is left to the next run.
 	MapBytes int64
-	// MapLoad is log.cleaner.io.buffer.load.factor: the part of the map that may be in use. 0 = 0.9; more than 1 is 1.
+	// MapLoad is log.cleaner.io.buffer.load.factor: the part of the map that may be in use, at most 1. 0 = 0.9.
 	MapLoad float64
 	// ExactKeys keeps the keys themselves, within MapBytes, instead of hashes of 128 bits. Hashes are seeded anew for
 	// each run: a collision, which would drop a live record, is less likely than a fault of the memory they are in, and

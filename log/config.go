@@ -67,9 +67,10 @@ type Config struct {
 	// to 22. 0 is the codec's default (-1, 9, 3), and the only value for the other types.
 	CompressionLevel int
 
-	// MinInSyncReplicas is min.insync.replicas; kept for package replica, which a later version adds. Default 1.
+	// MinInSyncReplicas is min.insync.replicas. A log does not look at it; whoever replicates the log gives it to package
+	// replica (Config.MinISR). Default 1.
 	MinInSyncReplicas int
-	// UncleanLeaderElection is unclean.leader.election.enable; kept for package replica/controller, likewise.
+	// UncleanLeaderElection is unclean.leader.election.enable. A log does not look at it; the controller of a cluster does.
 	UncleanLeaderElection bool
 
 	// Durability is what an acknowledged append means. Default Durable, where Kafka has Buffered: a broker leaves

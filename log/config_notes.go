@@ -13,9 +13,9 @@ type ConfigNote struct {
 	Text     string
 }
 
-// ConfigNotes names the keys that have no effect on a Config, or whose field has none yet: those Kafka removed, those that
-// belong to another part of a broker, those kept for a later version, and compression levels of a codec that is not the
-// compression type. In the order of the keys; unknown ones are left to ParseConfig, which refuses them.
+// ConfigNotes names the keys that have no effect on a Config, or whose field has none on a log: those Kafka removed, those that
+// belong to another part of a broker, those that replication looks at and no log does, and compression levels of a codec
+// that is not the compression type. In the order of the keys; unknown ones are left to ParseConfig, which refuses them.
 func ConfigNotes(kafka map[string]string) []ConfigNote {
 	var notes []ConfigNote
 	c, _ := ParseConfig(kafka)
@@ -25,7 +25,7 @@ func ConfigNotes(kafka map[string]string) []ConfigNote {
 			notes = append(notes, ConfigNote{Key: key, Obsolete: o.removed, Text: o.text})
 			continue
 		}
-		if text := laterText(key); text != "" {
+		if text := unheededText(key); text != "" {
 			notes = append(notes, ConfigNote{Key: key, Text: text})
 			continue
 		}
@@ -37,19 +37,19 @@ func ConfigNotes(kafka map[string]string) []ConfigNote {
 	return notes
 }
 
-// later are the settings whose fields are kept for what a later version adds.
-var later = map[string]string{
-	"min.insync.replicas":            "replication",
-	"unclean.leader.election.enable": "replication",
+// forReplication are the settings whose fields a log keeps and does not look at.
+var forReplication = map[string]string{
+	"min.insync.replicas":            "replica.Config.MinISR",
+	"unclean.leader.election.enable": "package replica/controller",
 }
 
-// laterText is the note on a key, or a broker's synonym of it, that has no effect yet.
-func laterText(key string) string {
+// unheededText is the note on a key, or a broker's synonym of it, whose field no log looks at.
+func unheededText(key string) string {
 	for i := range settings {
 		s := &settings[i]
 		mine := s.key == key || slices.ContainsFunc(s.broker, func(b synonym) bool { return b.key == key })
-		if what := later[s.key]; mine && what != "" {
-			return "kept for the " + what + " of a later version; it has no effect yet"
+		if who := forReplication[s.key]; mine && who != "" {
+			return "a log does not look at it; it is for replication (" + who + ")"
 		}
 	}
 	return ""
@@ -78,7 +78,7 @@ var otherKeys = map[string]otherKey{
 	"log.dir":                                       dirKey("the folder is an argument of OpenDir"),
 	"log.dirs":                                      dirKey("the folder is an argument of OpenDir"),
 	"log.retention.check.interval.ms":               dirKey("DirConfig.RetentionInterval"),
-	"log.initial.task.delay.ms":                     dirKey("background work starts when it is due"),
+	"log.initial.task.delay.ms":                     dirKey("DirConfig.InitialDelay"),
 	"log.flush.offset.checkpoint.interval.ms":       dirKey("DirConfig.CheckpointInterval"),
 	"log.flush.start.offset.checkpoint.interval.ms": dirKey("DirConfig.CheckpointInterval"),
 	"log.dir.failure.timeout.ms":                    dirKey("a setting of the broker"),
@@ -88,8 +88,8 @@ var otherKeys = map[string]otherKey{
 	"log.cleaner.io.buffer.size":                    dirKey("buffers are pooled"),
 	"log.cleaner.io.buffer.load.factor":             dirKey("Config.Compaction.MapLoad"),
 	"log.cleaner.backoff.ms":                        dirKey("DirConfig.CleanerBackoff"),
-	"producer.id.expiration.check.interval.ms":      dirKey("producers are expired when a log is called"),
-	"transaction.partition.verification.enable":     dirKey("AppendOptions.TxnVerified"),
+	"producer.id.expiration.check.interval.ms":      dirKey("DirConfig.ProducerInterval"),
+	"transaction.partition.verification.enable":     dirKey("AppendOptions.Verify"),
 	"transaction.max.timeout.ms":                    dirKey("a setting of the transaction coordinator"),
 
 	"default.replication.factor":                    replicationKey,
@@ -101,7 +101,7 @@ var otherKeys = map[string]otherKey{
 	"replica.fetch.min.bytes":                       replicationKey,
 	"replica.fetch.wait.max.ms":                     replicationKey,
 	"replica.fetch.backoff.ms":                      replicationKey,
-	"replica.high.watermark.checkpoint.interval.ms": replicationKey,
+	"replica.high.watermark.checkpoint.interval.ms": dirKey("DirConfig.HighWatermarkInterval"),
 	"auto.leader.rebalance.enable":                  replicationKey,
 	"leader.imbalance.check.interval.seconds":       replicationKey,
 	"leader.imbalance.per.broker.percentage":        replicationKey,

@@ -323,7 +323,7 @@ func TestTheSettingsOfRealTopicsAreUnderstood(t *testing.T) {
 			require.Equal(t, text, printed[key], "%s %s", name, key)
 		}
 		for _, n := range ConfigNotes(given) {
-			require.Contains(t, n.Text, "of a later version", n.Key)
+			require.Contains(t, n.Text, "for replication", n.Key)
 		}
 	}
 }
@@ -450,14 +450,14 @@ func FuzzParseConfig(f *testing.F) {
 	})
 }
 
-// Settings that are for a later version do not pass as if they did something.
+// Settings that no log looks at do not pass as if they did something.
 func TestNotesNameSettingsWithoutEffectYet(t *testing.T) {
 	notes := ConfigNotes(pairs("retention.ms=5 log.retention.hours=2 retention.bytes=7 file.delete.delay.ms=1 delete.retention.ms=9 min.insync.replicas=2 unclean.leader.election.enable=true segment.bytes=2000000"))
 	keys := []string{}
 	for _, n := range notes {
 		keys = append(keys, n.Key)
 		require.False(t, n.Obsolete)
-		require.Contains(t, n.Text, "of a later version")
+		require.Contains(t, n.Text, "for replication")
 	}
 	require.Equal(t, []string{"min.insync.replicas", "unclean.leader.election.enable"}, keys)
 }

@@ -111,6 +111,8 @@ func (c DirConfig) validate() error {
 	}
 	check(c.RecoveryThreads >= 0 && c.RecoveryThreads <= 1024, "RecoveryThreads", c.RecoveryThreads, "not between 1 and 1024")
 	check(c.SyncParallelism >= 0 && c.SyncParallelism <= 1024, "SyncParallelism", c.SyncParallelism, "not between 1 and 1024")
+	check(c.LockTimeout >= 0, "LockTimeout", c.LockTimeout, "negative")
+	check(c.MaxMappings >= 0, "MaxMappings", c.MaxMappings, "negative")
 	check(c.MaxOpenFiles >= 0, "MaxOpenFiles", c.MaxOpenFiles, "negative")
 	check(c.InitialDelay >= 0 || c.InitialDelay == Immediately || c.InitialDelay == Forever, "InitialDelay", c.InitialDelay, "negative")
 	for _, interval := range []struct {

@@ -169,7 +169,7 @@ func (h *handover) lookAtSource(ctx context.Context, d *Dir, p *HandoverPartitio
 		p.LogStart = l.Offsets().LogStart
 	}
 	if p.Open = l.OpenTransactions(); len(p.Open) > 0 && !h.o.Abort {
-		h.refuse(tp, HandoverTransactions, "%d transactions are open, the first since offset %d (producer %d): end them, or have them aborted",
+		h.refuse(tp, HandoverTransactions, "open transactions: %d, the first since offset %d (producer %d): end them, or have them aborted",
 			len(p.Open), p.Open[0].FirstOffset, p.Open[0].ProducerID)
 	}
 	since := time.Now().Add(-24 * time.Hour).UnixMilli()
