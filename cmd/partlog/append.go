@@ -92,6 +92,9 @@ func (o *appendOptions) flags(fl *flag.FlagSet) {
 
 // config is the log's configuration, --codec included.
 func (o *appendOptions) config() (log.Config, error) {
+	if p := o.producer; p.ending != "" && !p.Transactional {
+		return log.Config{}, usagef("%s is for the transaction of --txn", p.ending)
+	}
 	if o.batch < 1 {
 		return log.Config{}, usagef("--batch must be at least 1")
 	}

@@ -15,8 +15,9 @@ import (
 // production is under which producer append writes, and how the transaction ends.
 type production struct {
 	record.Producer
-	given       bool // --producer or --txn
-	sequence    bool // with a sequence number
+	given       bool   // --producer or --txn
+	sequence    bool   // with a sequence number
+	ending      string // the flag given that is for --txn only; "": none
 	end         string
 	version     int
 	coordinator int32 // -1: the last one seen
@@ -34,15 +35,15 @@ func (p *production) flags(fl *flag.FlagSet) {
 		if text != "commit" && text != "abort" && text != "open" {
 			return errors.New("want commit, abort or open")
 		}
-		p.end = text
+		p.end, p.ending = text, "--end"
 		return nil
 	})
-	fl.Func("txn-version", "`N` transaction version of the marker, 0, 1 or 2: under 2 its epoch is EPOCH + 1", func(text string) error {
+	fl.Func("txn-version", "`N` transaction version of the marker, 0 (the default), 1 or 2; with 2 its epoch is EPOCH + 1", func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > 2 {
 			return errors.New("want 0, 1 or 2")
 		}
-		p.version = n
+		p.version, p.ending = n, "--txn-version"
 		return nil
 	})
 	fl.Func("coordinator-epoch", "`N` coordinator epoch of the marker; without it the one last seen, or 0", func(text string) error {
@@ -50,7 +51,7 @@ func (p *production) flags(fl *flag.FlagSet) {
 		if err != nil || n < 0 {
 			return errors.New("want a number from 0 to 2147483647")
 		}
-		p.coordinator = int32(n)
+		p.coordinator, p.ending = int32(n), "--coordinator-epoch"
 		return nil
 	})
 }
@@ -60,7 +61,7 @@ func (p *production) parse(text string, transactional bool) error {
 		return errors.New("want one of --producer and --txn, once")
 	}
 	parts := strings.Split(text, ":")
-	bad := errors.New("want ID:EPOCH or ID:EPOCH:SEQ")
+	bad := errors.New("want ID:EPOCH or ID:EPOCH:SEQ, an epoch of at most 32767")
 	if len(parts) < 2 || len(parts) > 3 {
 		return bad
 	}

@@ -16,8 +16,8 @@ func catCommand() *command {
 		name: "cat", args: "DIR", summary: "print records as JSON lines",
 		help: `Prints the records of a partition folder, or of a log root that holds exactly one, in offset order and one JSON
 object a line. Keys, values and header values are base64 or null; timestamps are Unix milliseconds, -1 for none.
-Control records (transaction markers) are left out; with --isolation
-read_committed also records of aborted transactions, and everything from the first open one on. It takes no lock and changes nothing, so it may run beside a
+Control records (transaction markers) are left out; with --isolation read_committed also records of aborted
+transactions, and everything from the first open one on. It takes no lock and changes nothing, so it may run beside a
 broker. It reads up to the last whole batch whose checksum is right; where there is damage before that, what stands
 before the damage is printed, the error names file, position and offset, and the exit code is 1.
 

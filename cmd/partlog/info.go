@@ -29,10 +29,10 @@ all its partitions.
     partlog info orders-0
     partlog info /var/lib/kafka/data --json | jq 'select(.openedClean|not) | .topic'
 
-With --json there is one object a line and partition. Offsets: logStartOffset, logEndOffset, highWatermark and lastStableOffset as the
-log would have them, checkpointedHighWatermark and recoveryPoint as the root remembers them (null if it does not). recovery
-says what an open would scan, cut, rebuild and find. The high watermark of a log alone is its end; only with replicas
-it stays behind.
+With --json there is one object a line and partition. Offsets: logStartOffset, logEndOffset, highWatermark and
+lastStableOffset as the log would have them, checkpointedHighWatermark and recoveryPoint as the root remembers them (null
+if it does not). recovery says what an open would scan, cut, rebuild and find. The high watermark of a log alone is its
+end; only with replicas it stays behind.
 
 Exit code 1: a partition is damaged below its recovery point and would not open (see partlog verify, partlog repair).`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,8 @@ func parse(fl *flag.FlagSet, args []string) (rest []string, err error) {
 				rest, args = append(rest, number), left
 				continue
 			}
-			return nil, usagef("%s", strings.Replace(err.Error(), " for flag -", " for flag --", 1))
+			text := strings.Replace(err.Error(), " for flag -", " for flag --", 1)
+			return nil, usagef("%s", strings.Replace(text, ": parse error", ": want a whole number", 1))
 		}
 		if n := len(args) - len(left); n > 0 && args[n-1] == "--" {
 			return append(rest, left...), nil
@@ -47,6 +49,9 @@ func want(args []string, names ...string) error {
 	}
 	if len(args) > len(names) {
 		return usagef("unexpected argument %q", args[len(names)])
+	}
+	if i := slices.Index(args, ""); i >= 0 {
+		return usagef("%s is empty", names[i])
 	}
 	return nil
 }

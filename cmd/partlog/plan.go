@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -51,6 +52,9 @@ changes, no lock is taken, and it works beside a broker.`,
 			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
 			s := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
+				if len(args) == 1 && !slices.Contains(names, args[0]) {
+					return usagef("no plan %q; want %s, and DIR behind it", args[0], strings.Join(names, " or "))
+				}
 				if err := want(args, strings.Join(names, " or "), "DIR"); err != nil {
 					return err
 				}

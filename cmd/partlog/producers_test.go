@@ -67,7 +67,8 @@ func TestAppendOfAProducerRepeatsNothingAndEndsItsTransaction(t *testing.T) {
 	require.Len(t, producers, 2)
 	require.Contains(t, producers[1], `"producerId":8,"epoch":1`)
 	require.Contains(t, strings.Join(do(t, "epochs", dir), "\n"), "0      0")
-	for _, bad := range []string{"--producer 1", "--producer -1:0", "--producer 1:40000", "--txn 1:0:x", "--producer 1:0 --txn 1:0", "--end maybe", "--txn-version 3", "--coordinator-epoch -1"} {
+	for _, bad := range []string{"--producer 1", "--producer -1:0", "--producer 1:40000", "--txn 1:0:x", "--producer 1:0 --txn 1:0", "--end maybe", "--txn-version 3", "--coordinator-epoch -1",
+		"--end abort", "--producer 1:0 --end commit", "--txn-version 1", "--coordinator-epoch 1"} {
 		require.Equal(t, exitFailed, feed(t, dir, in, strings.Fields(bad)...).code, bad)
 	}
 }

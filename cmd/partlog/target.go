@@ -231,11 +231,19 @@ func mayBecomeRoot(root, folder string) error {
 		case holdsRoot(entries) && at == root:
 			return nil
 		case holdsRoot(entries):
-			return worded(log.ErrNotLog, "%s would become a log root inside the log root %s, over which no broker starts; name %s", root, at, filepath.Join(at, folder))
+			return worded(log.ErrNotLog, "%s would become a log root inside the log root %s, over which no broker starts; name %s", root, at, outside(root, at, folder))
 		case at == filepath.Dir(at):
 			return nil
 		}
 	}
+}
+
+// outside suggests where to make folder instead: beside the partitions of the root at; for a root of its own, outside of at.
+func outside(root, at, folder string) string {
+	if filepath.Base(root) == folder {
+		return "a path outside of it"
+	}
+	return filepath.Join(at, folder)
 }
 
 // one is the single partition a command needs.

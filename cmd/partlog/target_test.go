@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/internal/golden"
 )
 
 // photos is a folder with a partition's name and nothing of a log in it.
@@ -81,4 +83,21 @@ func TestAppendMakesNoLogRootInsideOfAnother(t *testing.T) {
 	require.Equal(t, before, treeOf(t, root))
 	require.Equal(t, exitOK, feed(t, filepath.Join(root, "x-0"), `{"value":"eA=="}`).code)
 	require.Equal(t, exitOK, feed(t, filepath.Join(t.TempDir(), "new", "root", "x-0"), `{"value":"eA=="}`).code)
+}
+
+func TestWrongCallsSayWhatIsWrong(t *testing.T) {
+	root := golden.Copy(t, "txn-open")
+	for want, args := range map[string][]string{
+		`no plan "orders-0"; want retention or compaction`: {"plan", "orders-0"},
+		"DIR is empty":                     {"retain", ""},
+		"DEST is empty":                    {"backup", root, ""},
+		"want a whole number":              {"clean", root, "--map-bytes", "10MB"},
+		"name a path outside of it":        {"backup", root, filepath.Join(root, "copies")},
+		"an epoch of at most 32767":        {"append", root, "--producer", "5:40000"},
+		"--end is for the transaction of ": {"append", root, "--end", "abort"},
+	} {
+		res := runIn(t, args...)
+		require.Equal(t, exitFailed, res.code, want)
+		require.Contains(t, res.err, want)
+	}
 }
