@@ -1,6 +1,8 @@
 package replicatest
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -8,38 +10,41 @@ import (
 
 	"github.com/partlog/partlog/replica"
 	"github.com/partlog/partlog/replica/controller"
+	"github.com/partlog/partlog/vfs/vfstest"
 )
 
 // FaultKind is a way to go wrong.
 type FaultKind uint8
 
 const (
-	Kill         FaultKind = iota // the process of Node ends at once, and comes back after For
-	PowerLoss                     // so does its machine: what was not synced may be gone, or a part of it
-	Blackout                      // all machines lose power at once
-	Midway                        // Node stops inside one of its next accesses of the disk: killed, or without power, as Amount says
-	CleanStop                     // Node is shut down as it should be, and comes back
-	Pause                         // nothing happens in the process for a while
-	Isolate                       // nothing comes from or to Node
-	OneWay                        // nothing comes from Node to Other
-	Split                         // nothing comes from Node to Other or back
-	CutStore                      // Node does not reach the store
-	SlowDisk                      // each access takes Amount longer, in microseconds
-	FullDisk                      // Amount bytes are left on the disk
-	Clock                         // the wall clock jumps by Amount ms, the steady one ahead if that is positive
-	CutRuler                      // controller Node does not reach the store
-	Depose                        // the session of controller Node ends, and it does not know
-	Reassign                      // the partition moves to nodes drawn from Amount
-	Cancel                        // a move that is under way is cancelled
-	ElectFirst                    // a preferred election is held
-	ElectUnclean                  // an unclean election is held by hand, if the run allows them
-	Lossy                         // Amount percent of all messages are lost
-	Slow                          // every message takes Amount ms longer
-	faultKinds   = iota
+	Kill          FaultKind = iota // the process of Node ends at once, and comes back after For
+	PowerLoss                      // so does its machine: what was not synced may be gone, or a part of it
+	Blackout                       // all machines lose power at once
+	Midway                         // Node stops inside one of its next accesses of the disk: killed, or without power, as Amount says
+	CleanStop                      // Node is shut down as it should be, and comes back
+	Pause                          // nothing happens in the process for a while
+	Isolate                        // nothing comes from or to Node
+	OneWay                         // nothing comes from Node to Other
+	Split                          // nothing comes from Node to Other or back
+	CutStore                       // Node does not reach the store
+	SlowDisk                       // each access takes Amount longer, in microseconds
+	FullDisk                       // Amount bytes are left on the disk
+	Clock                          // the wall clock jumps by Amount ms, the steady one ahead if that is positive
+	CutRuler                       // controller Node does not reach the store
+	Depose                         // the session of controller Node ends, and it does not know
+	Reassign                       // the partition moves to nodes drawn from Amount
+	Cancel                         // a move that is under way is cancelled
+	ElectFirst                     // a preferred election is held
+	ElectUnclean                   // an unclean election is held by hand, if the run allows them
+	Lossy                          // Amount percent of all messages are lost
+	Slow                           // every message takes Amount ms longer
+	DeleteRecords                  // the leader is asked to delete the records below an offset drawn from Amount
+	SyncFails                      // the next sync of Node's disk fails, and what it should have written never reaches the device
+	faultKinds    = iota
 )
 
 var faultNames = [...]string{"kill", "power loss", "blackout", "midway", "clean stop", "pause", "isolate", "one way", "split", "cut from store", "slow disk",
-	"full disk", "clock", "cut controller", "depose", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow"}
+	"full disk", "clock", "cut controller", "depose", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow", "delete records", "sync fails"}
 
 // String is a short name.
 func (k FaultKind) String() string {
@@ -64,7 +69,7 @@ func (f Fault) String() string {
 
 // weights are how often each kind is drawn.
 var weights = [faultKinds]int{Kill: 10, PowerLoss: 8, Blackout: 1, Midway: 8, CleanStop: 5, Pause: 6, Isolate: 6, OneWay: 5, Split: 4, CutStore: 5, SlowDisk: 3,
-	FullDisk: 2, Clock: 3, CutRuler: 3, Depose: 3, Reassign: 4, Cancel: 1, ElectFirst: 3, ElectUnclean: 1, Lossy: 2, Slow: 2}
+	FullDisk: 2, Clock: 3, CutRuler: 3, Depose: 3, Reassign: 4, Cancel: 1, ElectFirst: 3, ElectUnclean: 1, Lossy: 2, Slow: 2, DeleteRecords: 3, SyncFails: 2}
 
 // plan draws what goes wrong. Some runs are of one kind of fault mostly.
 func (p *profile) plan(rng *rand.Rand) []Fault {
@@ -102,7 +107,7 @@ func (p *profile) plan(rng *rand.Rand) []Fault {
 		}
 		plan = append(plan, f)
 	}
-	slices.SortFunc(plan, func(a, b Fault) int { return int(a.At - b.At) })
+	slices.SortFunc(plan, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	return plan
 }
 
@@ -195,6 +200,16 @@ func (s *sim) strike(f Fault) {
 		if s.unclean {
 			s.ruling().ask(controller.Elect{Election: controller.Uncleanly}, func(controller.Reply) {})
 		}
+	case DeleteRecords:
+		if n := s.leading(); n != nil && n.up && n.dying == nil {
+			to := f.Amount % (n.rep.hw + 1)
+			n.rep.todo = append(n.rep.todo, replica.Action{Kind: replica.SetLogStart, Offset: to})
+			n.rep.pump()
+		}
+	case SyncFails:
+		n.trouble = true
+		n.full.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSync, vfstest.OpSyncData}, Err: errors.New("input/output error"), LosePages: true,
+			Hook: func(vfstest.Op) error { n.gaps = true; return nil }})
 	case Lossy:
 		s.net.lossy += float64(f.Amount) / 100
 		mend(func() { s.net.lossy -= float64(f.Amount) / 100 })

@@ -28,6 +28,7 @@ type node struct {
 	skew       time.Duration  // its wall clock is off
 	drag       time.Duration  // what each access of the disk takes longer
 	trouble    bool           // the disk is full, or was in this life
+	gaps       bool           // a sync failed: the device lacks what the page cache may have
 	rigged     *Fault         // what comes with the next start
 	dying      *vfstest.Crash // the disk as it was when the process stopped inside an access of it
 	end        Fault          // how it stops
@@ -50,7 +51,7 @@ type node struct {
 
 func newNode(s *sim, id replica.NodeID) *node {
 	n := &node{s: s, id: id}
-	n.disk = vfstest.NewCrash(vfstest.CrashOptions{NoMmap: true, NoEvict: true, Now: n.wall})
+	n.disk = vfstest.NewCrash(vfstest.CrashOptions{NoMmap: true, Now: n.wall})
 	return n
 }
 
@@ -70,7 +71,7 @@ func (n *node) start() {
 	}
 	s := n.s
 	n.life++
-	n.up, n.paused, n.trouble, n.drag = true, 0, false, 0
+	n.up, n.paused, n.trouble, n.gaps, n.drag = true, 0, false, false, 0
 	n.broker, n.ready, n.rep, n.asks = 0, false, nil, map[uint64]bool{}
 	n.heard = s.now
 	n.full = vfstest.NewFault(n.disk)
@@ -81,7 +82,7 @@ func (n *node) start() {
 	var fsys vfs.FS = n.full
 	saved, _ := highWatermarks(fsys)
 	dir, err := log.OpenDir("", log.DirConfig{
-		FS: fsys, Manual: true, Now: n.wall, Map: index.Never, NoEvict: true, HighWatermarkInterval: time.Millisecond,
+		FS: fsys, Manual: true, Now: n.wall, Map: index.Never, HighWatermarkInterval: time.Millisecond,
 		Events:            s.counts.events(),
 		RetentionInterval: 20 * time.Millisecond, InitialDelay: time.Millisecond, CleanerBackoff: 50 * time.Millisecond,
 	})
@@ -124,7 +125,7 @@ func (n *node) rig(f Fault) {
 		return
 	}
 	power := f.Amount&1 == 0
-	n.full.Add(vfstest.Rule{Ops: accesses, Nth: 1 + int(f.Amount>>1)%25, Times: vfstest.Always, Hook: func(vfstest.Op) error {
+	n.full.Add(vfstest.Rule{Ops: accesses, Nth: 1 + int((f.Amount>>1)%25), Times: vfstest.Always, Hook: func(vfstest.Op) error {
 		if n.dying == nil {
 			n.end = f
 			n.s.dying++
@@ -433,6 +434,9 @@ func (n *node) down() {
 	n.up, n.life, n.ready = false, n.life+1, false
 	if n.rep != nil {
 		n.s.model.closed(n.rep)
+	}
+	if n.gaps {
+		n.s.model.powerLost(n)
 	}
 	n.rep, n.dir = nil, nil
 	if session := n.session; session != nil {

@@ -18,11 +18,12 @@ type rep struct {
 	p   *replica.Partition
 	log *log.Log
 
-	todo  []replica.Action // of the log, in order; the first is under way if busy
-	busy  bool
-	stash map[uint64]stash // what consumers' reads found, by read tag
-	tick  time.Duration    // when the next tick comes; 0: none
-	unpin func()
+	todo   []replica.Action // of the log, in order; the first is under way if busy
+	busy   bool
+	stash  map[uint64]stash // what consumers' reads found, by read tag
+	tick   time.Duration    // when the next tick comes; 0: none
+	unpin  func()
+	gaveUp bool // its log failed; what it was doing then is in doubt
 
 	// As the core stands.
 	role  replica.Role
@@ -162,6 +163,7 @@ func (r *rep) act(a *replica.Action) {
 // failed is a replica that gave up: the process has to begin anew.
 func (r *rep) failed(err error) {
 	n, s := r.n, r.n.s
+	r.gaveUp, n.unfinished = true, true
 	if !n.shaky() {
 		s.fail("the replica of node %d gave up: %v", n.id, err)
 		return
@@ -214,7 +216,7 @@ func (r *rep) carryOut(a replica.Action) {
 	}
 	r.n.s.model.begin(r, &a)
 	r.perform(a)
-	if r.n.dying == nil {
+	if r.n.dying == nil && !r.gaveUp {
 		r.n.s.model.finished(r.n)
 	}
 }
