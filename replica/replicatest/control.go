@@ -226,15 +226,20 @@ func (r *ruler) ask(e controller.Event, answer func(controller.Reply)) {
 	tag := r.s.tag()
 	switch q := e.(type) {
 	case controller.CreateTopic:
-		q.Tag, e = tag, q
+		q.Tag = tag
+		e = q
 	case controller.AlterPartition:
-		q.Tag, e = tag, q
+		q.Tag = tag
+		e = q
 	case controller.Reassign:
-		q.Tag, e = tag, q
+		q.Tag = tag
+		e = q
 	case controller.Elect:
-		q.Tag, e = tag, q
+		q.Tag = tag
+		e = q
 	case controller.ControlledShutdown:
-		q.Tag, e = tag, q
+		q.Tag = tag
+		e = q
 	}
 	if r.asked == nil {
 		r.asked = map[uint64]func(controller.Reply){}
