@@ -89,7 +89,11 @@ func (p *profile) plan(rng *rand.Rand) []Fault {
 			n -= w[kind]
 			kind++
 		}
-		f := Fault{Kind: kind, At: time.Duration(rng.Int64N(int64(p.Storm))), For: 2*time.Millisecond + time.Duration(rng.Float64()*rng.Float64()*float64(250*time.Millisecond)),
+		long := rng.Float64()
+		if rng.IntN(2) == 0 {
+			long *= long * long // some nodes are back before anybody has noticed
+		}
+		f := Fault{Kind: kind, At: time.Duration(rng.Int64N(int64(p.Storm))), For: 2*time.Millisecond + time.Duration(long*float64(300*time.Millisecond)),
 			Node: 1 + rng.IntN(p.Nodes), Other: 1 + rng.IntN(p.Nodes), Amount: rng.Int64N(1 << 40)}
 		switch kind {
 		case CutRuler, Depose:

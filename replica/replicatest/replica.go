@@ -420,7 +420,10 @@ func (r *rep) setHighWatermark(to int64) {
 	if err != nil {
 		if !r.n.shaky() {
 			r.n.s.fail("node %d: high watermark %d: %v", r.n.id, to, err)
+			return
 		}
+		r.n.s.model.marked(r, to) // the core holds what it says, whatever its log can do
+		r.failed(err)
 		return
 	}
 	if got != to {
