@@ -329,6 +329,11 @@ func (n *node) assign(a replica.Assign) {
 	case n.rep == nil:
 		n.open(0)
 		if n.rep == nil {
+			n.later(20*time.Millisecond, func() {
+				if n.rep == nil && n.ready {
+					n.assign(s.truth.assign)
+				}
+			})
 			return
 		}
 		n.rep.begin(!n.clean && n.life > 1)

@@ -111,6 +111,25 @@ func TestEachMutantIsCaught(t *testing.T) {
 	}
 }
 
+// A run that fails is made smaller, and tells its story.
+func TestAFailureIsMadeSmaller(t *testing.T) {
+	o := replicatest.Options{Mutant: "cut-too-much"}
+	for o.Seed = 1; ; o.Seed++ {
+		r := replicatest.Run(o)
+		if !r.Failed() {
+			continue
+		}
+		small := replicatest.Shrink(r, 100)
+		if !small.Failed() || len(small.Options.Plan) >= len(r.Options.Plan) || len(small.History) == 0 {
+			t.Errorf("%d faults, then %d: %q", len(r.Options.Plan), len(small.Options.Plan), small.Failure)
+		}
+		if again := replicatest.Run(small.Options); again.Digest != small.Digest || again.Failure != small.Failure {
+			t.Errorf("it failed with %q, and then with %q", small.Failure, again.Failure)
+		}
+		return
+	}
+}
+
 // A follower that truncates to its high watermark, as the classic description has it, loses committed records, and logs
 // that differ: the simulator finds both.
 func TestTruncationToTheHighWatermarkLosesAndDiverges(t *testing.T) {
