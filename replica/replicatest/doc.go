@@ -26,7 +26,7 @@
 //	         what a leader's high watermark passed, and so all that acks=all confirmed, is on every member of the in-sync
 //	         set and on every later leader, unchanged
 //	         a follower's high watermark is not above what some leader committed
-//	         a record of an idempotent producer is committed once
+//	         a record of an idempotent producer is committed once, as long as the log holds it
 //	         a consumer sees each committed record once, in order; read_committed nothing of an aborted or open transaction
 //	         a killed process finds all its records again, a power loss leaves a prefix with all that was synced
 //	in calm  somebody leads, everybody is in sync, replicas are equal, all is committed, nobody waits for an answer

@@ -61,7 +61,7 @@ type model struct {
 	book []origin          // by record id
 
 	committed []entry         // by offset
-	once      map[uint64]bool // ids of idempotent records in it
+	once      map[uint64]int64 // where the idempotent records are in it, by id
 	leaders   map[int32]replica.NodeID
 	marks     map[uint64]int64 // high watermark by epoch
 
@@ -120,7 +120,7 @@ func (m *model) finished(n *node) {
 }
 
 func newModel(s *sim) model {
-	return model{s: s, dec: record.NewDecoder(record.Limits{}), all: map[uint64]uint64{}, book: make([]origin, 1), once: map[uint64]bool{},
+	return model{s: s, dec: record.NewDecoder(record.Limits{}), all: map[uint64]uint64{}, book: make([]origin, 1), once: map[uint64]int64{},
 		leaders: map[int32]replica.NodeID{}, marks: map[uint64]int64{}}
 }
 
@@ -320,7 +320,7 @@ func (m *model) marked(r *rep, to int64) {
 	known := int64(len(m.committed))
 	if r.leads >= 0 && to > known {
 		for o := known; o < to; o++ {
-			m.commit(list[o])
+			m.commit(list[o], r.log.Offsets().LogStart)
 		}
 		for _, id := range s.truth.state.ISR {
 			m.member(id, known)
@@ -339,13 +339,17 @@ func (m *model) marked(r *rep, to int64) {
 	r.checked = max(r.checked, to)
 }
 
-func (m *model) commit(e entry) {
+// commit notes what a leader whose log begins at start has committed. A producer whose records are all below that is not
+// known to a replica that was made since, so a late repetition may come in again.
+func (m *model) commit(e entry, start int64) {
 	m.committed = append(m.committed, e)
 	if e.kind == data && e.id < uint64(len(m.book)) && m.book[e.id].idempotent {
-		if m.once[e.id] {
+		if first, twice := m.once[e.id]; twice && first < start {
+			m.s.counts.add("records repeated behind the log start", 1)
+		} else if twice {
 			m.s.fail("record %d of an idempotent producer is committed twice, now at offset %d", e.id, len(m.committed)-1)
 		}
-		m.once[e.id] = true
+		m.once[e.id] = int64(len(m.committed) - 1)
 	}
 	m.s.counts.add("records committed", 1)
 }
@@ -514,7 +518,7 @@ func (m *model) resync(leader *rep) {
 	for _, e := range list {
 		m.committed = append(m.committed, e)
 		if e.kind == data && m.book[e.id].idempotent {
-			m.once[e.id] = true
+			m.once[e.id] = int64(len(m.committed) - 1)
 		}
 	}
 	for _, n := range m.s.nodes {
