@@ -60,7 +60,7 @@ type model struct {
 	all  map[uint64]uint64 // by epoch and offset
 	book []origin          // by record id
 
-	committed []entry         // by offset
+	committed []entry          // by offset
 	once      map[uint64]int64 // where the idempotent records are in it, by id
 	leaders   map[int32]replica.NodeID
 	marks     map[uint64]int64 // high watermark by epoch
