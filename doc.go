@@ -6,6 +6,7 @@
 //
 //	examples         programs to start from
 //	cmd/partlog      the command: cat, append, dump, info, verify, repair, …
+//	replica          Kafka's replication as a state machine; replica/controller decides who leads
 //	log              Log, Dir, Reader: append, read, follow, fetch, truncate, recover, clean
 //	compaction       the last record of each key: the map of keys, the rewrite, the swap
 //	retention        which segments may go, as a pure decision
