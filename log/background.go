@@ -319,8 +319,9 @@ func (r *round) one(ctx context.Context, l *Log, work func(ctx context.Context, 
 // await waits for done; with patience, no longer than that once all logs were begun and nothing moves. While some are left
 // and nothing moves for as long it asks for help.
 func (r *round) await(ctx context.Context, done <-chan struct{}, left func() int64, help func()) {
-	ticker := time.NewTicker(or(r.patience, patience))
-	defer ticker.Stop()
+	every := or(r.patience, patience)
+	timer := time.NewTimer(every)
+	defer timer.Stop()
 	beats := func() int64 {
 		if r.beats == nil {
 			return 0
@@ -333,7 +334,8 @@ func (r *round) await(ctx context.Context, done <-chan struct{}, left func() int
 			return
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
+			timer.Reset(every)
 		}
 		wasLeft, was := rest, beat
 		rest, beat = left(), beats()
