@@ -72,8 +72,15 @@ func (h *Handle) Append(ctx context.Context, raw []byte, acks int8) (log.Appende
 	if acks == 0 {
 		c.raw, c.acks = bytes.Clone(raw), 1 // the replica answers, so that the request can be counted; nobody listens
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		c.timeout = max(time.Until(deadline), 1)
+	err := ctx.Err()
+	if deadline, ok := ctx.Deadline(); ok && err == nil {
+		if c.timeout = time.Until(deadline); c.timeout <= 0 {
+			err = context.DeadlineExceeded
+		}
+	}
+	if err != nil {
+		<-r.slots
+		return nothing, err
 	}
 	if !r.post(mail{call: c}) {
 		<-r.slots

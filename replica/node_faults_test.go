@@ -90,7 +90,7 @@ func TestConcurrentProducersAreBoundedAndAllAnswered(t *testing.T) {
 	g.network.Isolate(2, true, 1)
 	var all sync.WaitGroup
 	errs := make(chan error, 300)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
 	defer cancel()
 	for range 300 {
 		all.Go(func() {
