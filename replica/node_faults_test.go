@@ -250,3 +250,45 @@ func TestGoroutinesDoNotGrowWithPartitions(t *testing.T) {
 		return runtime.NumGoroutine() <= before+20
 	}, 20*time.Second, 10*time.Millisecond)
 }
+
+func TestAReplicaThatFailedIsMadeAnewByNewerNews(t *testing.T) {
+	g := newGroup(t, log.Config{Durability: log.Buffered}, 1, 2)
+	g.produce("a")
+	h := g.handle(1)
+	old := h.Log()
+	require.NoError(t, old.Close()) // what a log does whose disk failed: it ends
+	_, err := h.Append(t.Context(), rawBatch(t, "lost"), -1)
+	require.ErrorIs(t, err, KafkaStorageError)
+	require.ErrorIs(t, err, log.ErrClosed)
+	require.Equal(t, Failed, h.Status().Role)
+	_, err = h.Append(t.Context(), rawBatch(t, "lost"), -1)
+	require.ErrorIs(t, err, KafkaStorageError)
+	g.assign(g.state)
+	time.Sleep(20 * time.Millisecond)
+	require.Equal(t, Failed, h.Status().Role, "the same news do not mend it")
+
+	g.elect(2, 1)
+	g.inSync(2, 2)
+	g.produce("b")
+	g.caughtUp(2, 1)
+	require.NotSame(t, old, h.Log())
+	require.Equal(t, []string{"a", "b"}, g.values(1))
+}
+
+// One partition whose disk hangs in a truncation or a sync holds up no other.
+func TestSlowWorkOfOnePartitionDoesNotHoldUpAnother(t *testing.T) {
+	g := newGroup(t, log.Config{Durability: log.Buffered}, 1)
+	g.produce("a")
+	n := g.nodes[1].Node
+	hang := make(chan struct{})
+	other := newRunner(n, log.TopicPartition{Topic: "hangs"})
+	for range n.conf.SlowWorkers {
+		n.slow.submit(taskFunc(func() { <-hang }))
+	}
+	other.slowly(func() Event { return nil }) // waits its turn
+	for i := range 10 {
+		g.produce(fmt.Sprint("b", i))
+	}
+	close(hang)
+	n.slow.wait()
+}

@@ -61,6 +61,7 @@ type runner struct {
 	lastTag    uint64
 	actions    []Action
 	pending    []Event
+	shared     shared
 	logStart   int64 // as the core knows it
 	warm       int64 // reads from here on need no disk, likely
 	warmNext   int64
@@ -172,6 +173,7 @@ func (r *runner) step(e Event) {
 		}
 		clear(r.actions)
 	}
+	r.shared = shared{}
 }
 
 // lookAtLog notices what happened to the log by itself: retention, or the host, raised its start.

@@ -151,6 +151,7 @@ func (r *runner) append(l *log.Log, a *Action) Event {
 	if c, ok := a.Extra.(*call); ok && !c.begin() {
 		return Appended{Tag: a.Tag, Base: -1, Last: -1, AppendTime: -1, Err: context.Canceled, State: r.state(l)}
 	}
+	r.shared = shared{}
 	got, err := l.AppendBatches(r.node.ctx, a.Raw, log.AppendOptions{As: a.Role, LeaderEpoch: &a.LeaderEpoch, Durability: log.Buffered})
 	if c, ok := a.Extra.(*call); ok {
 		c.end(got, err)
@@ -163,10 +164,25 @@ func (r *runner) append(l *log.Log, a *Action) Event {
 	return Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Duplicate: got.Duplicate, Err: err, State: r.state(l)}
 }
 
+// read serves followers that wait for the same bytes, and so are woken in the same step, from one reading.
 func (r *runner) read(l *log.Log, a Action) Event {
-	e := r.readRaw(l, a)
-	e.State = r.state(l)
+	s := &r.shared
+	if !s.ok || s.offset != a.Offset || s.max != a.MaxBytes || s.isolation != a.Isolation {
+		s.offset, s.max, s.isolation = a.Offset, a.MaxBytes, a.Isolation
+		s.got = r.readRaw(l, a)
+		s.ok = s.got.Err == nil
+	}
+	e := s.got
+	e.Tag, e.State = a.Tag, r.state(l)
 	return e
+}
+
+// shared is what was read last in this step.
+type shared struct {
+	ok          bool
+	offset, max int64
+	isolation   log.Isolation
+	got         Read
 }
 
 // readRaw is safe to run beside everything else.
