@@ -100,8 +100,8 @@ type Node struct {
 	epoch    int64 // broker epoch of the present registration
 }
 
-// NewNode begins to serve the transport. The logs are opened as partitions are assigned. It is told whether the Dir was
-// stopped cleanly by the Dir; CleanStop is for a host that knows better.
+// NewNode begins to serve the transport. The logs are opened as partitions are assigned. After a Dir that was not stopped
+// cleanly (log.Dir.CleanShutdown) its replicas say so until they have caught up.
 func NewNode(c NodeConfig) (*Node, error) {
 	switch {
 	case c.Dir == nil:
