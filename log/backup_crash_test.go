@@ -48,6 +48,7 @@ func copyings() []copying {
 			if err != nil {
 				return err
 			}
+			o := o // of this call: several run at once
 			o.FS = fsys
 			_, err = d.Backup(context.Background(), "to", o)
 			return errors.Join(err, d.Close())

@@ -214,7 +214,7 @@ func TestTheLongestNameCanBeDeletedAndSetAside(t *testing.T) {
 	require.Equal(t, []string{"a"}, valuesOf(t, b.log(tp.Topic, tp.Partition, Config{})))
 	require.NoError(t, b.Delete(ctx, tp))
 	require.Len(t, b.folders()[0], 255)
-	require.ErrorIs(t, b.Move(ctx, tp, b.Dir), ErrNotLog, "no suffix fits behind the name")
+	require.ErrorIs(t, b.Move(ctx, tp, newRootBed(t, vfs.Mem(), DirConfig{}).Dir), ErrNotLog, "no suffix fits behind the name")
 	b.after(time.Minute)
 	require.Empty(t, b.folders())
 	_, err = b.Open(ctx, TopicPartition{strings.Repeat("x", 250), 7}, Config{})
