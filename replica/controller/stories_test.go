@@ -87,7 +87,7 @@ func fold(records []storyRecord) (out []Partition) {
 
 // The same events lead to the same leaders, epochs, in-sync and eligible replicas, change by change.
 func TestStoriesOfRealClustersEndTheSame(t *testing.T) {
-	files, err := filepath.Glob("testdata/story-*.json")
+	files, err := filepath.Glob("../stories/testdata/*/story.json")
 	require.NoError(t, err)
 	require.Len(t, files, 10)
 	for _, file := range files {
