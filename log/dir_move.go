@@ -126,9 +126,9 @@ func (m *move) copyLog(ctx context.Context) (err error) {
 		m.undo()
 		return err
 	}
-	for range 8 {
-		before := m.dst.load().LogEnd
-		if err = m.catchUp(ctx); err != nil || m.dst.load().LogEnd-before < 1000 {
+	// Appends that outrun the copy are held up for the rest of it: more rounds would only make that longer.
+	for behind, before := m.behind(), int64(math.MaxInt64); behind <= before/2; behind, before = m.behind(), behind {
+		if err = m.catchUp(ctx); err != nil || behind < 1000 {
 			break
 		}
 	}
@@ -140,6 +140,9 @@ func (m *move) copyLog(ctx context.Context) (err error) {
 	}
 	return err
 }
+
+// behind is how many offsets the copy lacks.
+func (m *move) behind() int64 { return m.src.load().LogEnd - m.dst.load().LogEnd }
 
 // open makes the folder of the copy, and a log in it that begins where the source does. Until it is live the marks of its
 // partition in to's checkpoints are those of the copy.
@@ -189,8 +192,8 @@ func (m *move) start(ctx context.Context) (int64, error) {
 // copyBytes is how much is copied in one append.
 const copyBytes = 1 << 20
 
-// catchUp copies what the source has and the copy has not. Records that were deleted or truncated while they were copied
-// are no error.
+// catchUp copies what the source has at the call and the copy has not, however fast appends go on meanwhile. Records that
+// were deleted or truncated while they were copied are no error.
 func (m *move) catchUp(ctx context.Context) (err error) {
 	for range 10 {
 		if err = m.followCuts(ctx); err == nil {
@@ -215,8 +218,9 @@ func (m *move) copyOn(ctx context.Context) error {
 		buf, first = buf[:0], -1
 		return err
 	}
-	from := max(m.dst.load().LogEnd, m.src.load().LogStart)
-	for b, err := range m.src.batches(ctx, from, readOptions{isolation: LogEnd, end: math.MaxInt64}) {
+	o := m.src.load()
+	from := max(m.dst.load().LogEnd, o.LogStart)
+	for b, err := range m.src.batches(ctx, from, readOptions{isolation: LogEnd, end: o.LogEnd}) {
 		if err != nil {
 			return err
 		}

@@ -155,6 +155,9 @@ func TestAMoveKeepsWhatIsAppendedMeanwhile(t *testing.T) {
 					return
 				}
 				acked[w] = append(acked[w], value)
+				if i%20 == 0 {
+					time.Sleep(time.Millisecond) // three of them outrun any copy
+				}
 			}
 		})
 	}
@@ -190,6 +193,29 @@ func TestAMoveKeepsWhatIsAppendedMeanwhile(t *testing.T) {
 		require.NoError(t, err)
 		t.Errorf("%v", f)
 	}
+}
+
+// Appends that outrun the copy are held up in the end: a move comes to its end whatever goes on beside it.
+func TestAMoveEndsUnderAFloodOfAppends(t *testing.T) {
+	disk := vfstest.NewFault(vfs.Mem())
+	a, b := twoRoots(t, disk, DirConfig{Defaults: Config{Durability: Buffered}})
+	l := a.log("t", 0, Config{})
+	_, err := l.Append(ctx, values2records(make([]string, 1500))...)
+	require.NoError(t, err)
+	flood := 0
+	disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpWrite}, Name: "b/*-future/*.log", Hook: func(vfstest.Op) error {
+		if l.write.held.Load() || flood > 100_000 {
+			return nil
+		}
+		more := 2 * int(l.Offsets().LogEnd) // for each record that is copied
+		flood += more
+		_, err := l.Append(ctx, values2records(make([]string, more))...)
+		return err
+	}})
+	require.NoError(t, a.Move(ctx, moved, b.Dir))
+	n, _ := b.Get(moved)
+	require.Len(t, valuesOf(t, n), 1500+flood)
+	require.Equal(t, 3000, flood, "there is no second round")
 }
 
 // A truncation, a reset and deletions of what was copied already are followed.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"sort"
 	"strings"
 
 	"github.com/partlog/partlog/record"
@@ -238,12 +239,18 @@ func (s *segmentCheck) reachesNext(base, last int64) bool {
 
 // nextBase is where the next segment begins; MaxInt64 behind the last one.
 func (s *segmentCheck) nextBase() int64 {
-	for _, b := range s.bases {
-		if b > s.base {
-			return b
-		}
+	if next := s.baseBehind(s.base); next >= 0 {
+		return next
 	}
 	return math.MaxInt64
+}
+
+// baseBehind is the first base above one; -1 if there is none.
+func (c *folderCheck) baseBehind(base int64) int64 {
+	if i := sort.Search(len(c.bases), func(i int) bool { return c.bases[i] > base }); i < len(c.bases) {
+		return c.bases[i]
+	}
+	return -1
 }
 
 func spanOf(first, last int64) string {

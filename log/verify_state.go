@@ -84,13 +84,7 @@ func (c *folderCheck) orphaned(base int64, ext string) string {
 	case "timeindex":
 		last = c.indexed(base, ".timeindex", timeindex.EntrySize)
 	}
-	next := int64(-1)
-	for _, b := range c.bases {
-		if b > base {
-			next = b
-			break
-		}
-	}
+	next := c.baseBehind(base)
 	start, _ := c.marks.point(checkpoint.LogStarts, c.tp)
 	switch {
 	case last < 0 || next >= 0 && start >= next:
