@@ -203,7 +203,7 @@ func TestAMoveEndsUnderAFloodOfAppends(t *testing.T) {
 	_, err := l.Append(ctx, values2records(make([]string, 1500))...)
 	require.NoError(t, err)
 	flood := 0
-	disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpWrite}, Name: "b/*-future/*.log", Hook: func(vfstest.Op) error {
+	disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpWrite}, Times: vfstest.Always, Name: "b/*-future/*.log", Hook: func(vfstest.Op) error {
 		if l.write.held.Load() || flood > 100_000 {
 			return nil
 		}
