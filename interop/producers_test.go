@@ -442,7 +442,7 @@ func (p *pair) end() {
 	commit := r.IntN(2) == 0
 	raw := record.Marker(commit, m, coordinator, time.UnixMilli(p.now)).Bytes()
 	theirs, kafka := p.theirs.AppendMarker(raw, p.epoch, version)
-	ours, err := p.ours.EndTxn(context.Background(), m, commit, coordinator, version)
+	ours, err := p.ours.EndTxn(context.Background(), m, commit, log.EndTxnOptions{CoordinatorEpoch: coordinator, TransactionVersion: version})
 	p.same(fmt.Sprintf("marker %v %+v coordinator %d version %d", commit, m, coordinator, version), "marker", ours, err, theirs, kafka)
 }
 

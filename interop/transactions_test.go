@@ -230,7 +230,7 @@ func TestARealReadCommittedConsumerSeesWhatOursDoes(t *testing.T) {
 			if version == 2 || r.IntN(4) == 0 {
 				p.Epoch, p.BaseSequence = p.Epoch+1, 0
 			}
-			_, err = l.EndTxn(ctx, *p, r.IntN(2) == 0, int32(step/100), version)
+			_, err = l.EndTxn(ctx, *p, r.IntN(2) == 0, log.EndTxnOptions{CoordinatorEpoch: int32(step / 100), TransactionVersion: version})
 		}
 		require.NoError(t, err)
 	}
@@ -379,7 +379,7 @@ func TestRepetitionsAreRecognisedAcrossTheHandOver(t *testing.T) {
 	_, err = l.Producer(5003, 0).Append(ctx, record.Record{Value: []byte("handle")})
 	require.NoError(t, err)
 	sent = append(sent, batchesOf(t, l, 5003)[0])
-	_, err = l.EndTxn(ctx, record.Producer{ID: 5002}, true, 0, 1) // an equal epoch: its batch stays known
+	_, err = l.EndTxn(ctx, record.Producer{ID: 5002}, true, log.EndTxnOptions{TransactionVersion: 1}) // an equal epoch: its batch stays known
 	require.NoError(t, err)
 	end = l.Offsets().LogEnd
 	require.NoError(t, dir.Close())

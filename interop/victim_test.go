@@ -109,7 +109,7 @@ func (v *victim) do(line []byte) (any, error) {
 	case "handle":
 		return v.appendByHandle(ctx, r.Raw)
 	case "endTxn":
-		return v.log.EndTxn(ctx, r.Producer, r.Commit, r.Coordinator, r.Version)
+		return v.log.EndTxn(ctx, r.Producer, r.Commit, log.EndTxnOptions{CoordinatorEpoch: r.Coordinator, TransactionVersion: r.Version})
 	case "appendRecords":
 		return v.appendRecords(ctx, r.Raw)
 	case "truncate":

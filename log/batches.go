@@ -83,6 +83,9 @@ func (c *cursor) run(ctx context.Context, yield func(b record.Batch, from int64,
 
 // begin checks the start offset and gives the present bound.
 func (c *cursor) begin() (limit int64, err error) {
+	if err := c.o.validate(); err != nil {
+		return 0, err
+	}
 	if c.v.refresh != nil {
 		if err := c.v.refresh(false); err != nil {
 			return 0, err

@@ -72,7 +72,7 @@ func (w *world) end(id int64, commit bool) error {
 		return nil
 	}})
 	defer remove()
-	if _, err := w.log.EndTxn(context.Background(), w.next(id), commit, 3, 0); err != nil {
+	if _, err := w.log.EndTxn(context.Background(), w.next(id), commit, EndTxnOptions{CoordinatorEpoch: 3}); err != nil {
 		return err
 	}
 	return errors.Join(early, w.settle(call))

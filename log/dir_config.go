@@ -113,6 +113,7 @@ func (c DirConfig) validate() error {
 	check(c.SyncParallelism >= 0 && c.SyncParallelism <= 1024, "SyncParallelism", c.SyncParallelism, "not between 1 and 1024")
 	check(c.LockTimeout >= 0, "LockTimeout", c.LockTimeout, "negative")
 	check(c.MaxMappings >= 0, "MaxMappings", c.MaxMappings, "negative")
+	check(c.Map <= index.Never, "Map", c.Map, "not one of the constants")
 	check(c.MaxOpenFiles >= 0, "MaxOpenFiles", c.MaxOpenFiles, "negative")
 	check(c.InitialDelay >= 0 || c.InitialDelay == Immediately || c.InitialDelay == Forever, "InitialDelay", c.InitialDelay, "negative")
 	for _, interval := range []struct {

@@ -29,7 +29,7 @@ func (x *writers) judgeEnd(id int64, epoch int16, coordinator int32, version int
 
 func (x *writers) coordinate(id int64, epoch int16, commit bool, coordinator int32, version int) {
 	refused := x.judgeEnd(id, epoch, coordinator, version)
-	res, err := x.EndTxn(ctx, record.Producer{ID: id, Epoch: epoch}, commit, coordinator, version)
+	res, err := x.EndTxn(ctx, record.Producer{ID: id, Epoch: epoch}, commit, EndTxnOptions{CoordinatorEpoch: coordinator, TransactionVersion: version})
 	if refused != nil {
 		require.ErrorIs(x.t, err, refused, "%d %d %d %d after %+v", id, epoch, coordinator, version, x.known.producers[id])
 		require.Equal(x.t, notAppended, res)

@@ -39,7 +39,7 @@ func (b *bed) mustSend(p record.Producer, n int) Appended {
 
 func (b *bed) mustEnd(p record.Producer, commit bool, coordinator int32) Appended {
 	b.t.Helper()
-	res, err := b.EndTxn(ctx, p, commit, coordinator, 0)
+	res, err := b.EndTxn(ctx, p, commit, EndTxnOptions{CoordinatorEpoch: coordinator})
 	require.NoError(b.t, err)
 	return res
 }
@@ -259,7 +259,7 @@ func TestAKillForgetsNoProducerOfDeletedRecordsThatAreStillInTheSegmentOfTheStar
 	again := b.mustSend(as(1, 0, 0), 3)
 	require.True(t, again.Duplicate)
 	require.Equal(t, sent.Base, again.Base)
-	_, err := b.EndTxn(ctx, as(2, 4, 0), true, 6, 0)
+	_, err := b.EndTxn(ctx, as(2, 4, 0), true, EndTxnOptions{CoordinatorEpoch: 6})
 	require.ErrorIs(t, err, ErrFenced)
 	require.NoError(t, checkProducers(b.Log))
 }
@@ -338,16 +338,16 @@ func TestStaleMarkersAreFenced(t *testing.T) {
 	b := newBed(t, Config{})
 	b.mustSend(inTxn(as(1, 5, 0)), 1)
 	b.mustEnd(as(1, 5, 0), true, 2)
-	_, err := b.EndTxn(ctx, as(1, 5, 0), true, 1, 0)
+	_, err := b.EndTxn(ctx, as(1, 5, 0), true, EndTxnOptions{CoordinatorEpoch: 1})
 	require.ErrorIs(t, err, ErrFenced)
-	_, err = b.EndTxn(ctx, as(1, 4, 0), true, 2, 0)
+	_, err = b.EndTxn(ctx, as(1, 4, 0), true, EndTxnOptions{CoordinatorEpoch: 2})
 	require.ErrorIs(t, err, ErrFenced)
 	b.mustSend(inTxn(as(1, 5, 1)), 1)
 	_, err = b.send(as(1, 5, 2), 1)
 	require.ErrorIs(t, err, ErrTxnState)
-	_, err = b.EndTxn(ctx, as(1, 5, 0), true, 2, 2)
+	_, err = b.EndTxn(ctx, as(1, 5, 0), true, EndTxnOptions{CoordinatorEpoch: 2, TransactionVersion: 2})
 	require.ErrorIs(t, err, ErrFenced, "under version 2 the marker has an epoch of its own")
-	_, err = b.EndTxn(ctx, as(-1, 5, 0), true, 2, 2)
+	_, err = b.EndTxn(ctx, as(-1, 5, 0), true, EndTxnOptions{CoordinatorEpoch: 2, TransactionVersion: 2})
 	require.ErrorIs(t, err, ErrInvalidRecord)
 	b.mustEnd(as(1, 6, 0), true, 2)
 	require.Equal(t, b.Offsets().LogEnd, b.Offsets().LastStable)
@@ -364,7 +364,7 @@ func TestAnAbortWhoseIndexCannotBeWrittenIsNotInTheLog(t *testing.T) {
 		if broken { // the marker cannot be taken back either
 			fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpTruncate}, Name: "*.log", Err: &fs.PathError{Op: "truncate", Path: "x", Err: syscall.EIO}})
 		}
-		_, err := b.EndTxn(ctx, as(1, 0, 0), false, 0, 0)
+		_, err := b.EndTxn(ctx, as(1, 0, 0), false, EndTxnOptions{})
 		require.Error(t, err)
 		require.Equal(t, int64(10), b.Offsets().LogEnd)
 		require.Equal(t, int64(0), b.Offsets().LastStable)

@@ -59,12 +59,15 @@ type Reader struct {
 // missing ones count as absent. It costs a list of the folder and a scan from the recovery point on.
 //
 // ErrNotLog: the path is a file, or a folder that holds no segment and whose name is no partition's. fs.ErrNotExist,
-// ErrReadOnly for a folder that may not be read. Damage is no error here: reading meets it.
+// ErrReadOnly for a folder that may not be read, *ConfigError for a Map that is no constant. Damage is no error here: reading meets it.
 func OpenReader(partitionDir string, o ReaderOptions) (*Reader, error) {
 	name := filepath.Base(filepath.Clean(partitionDir))
 	r := &Reader{stop: o.Stop, growing: -1, bad: -1, points: map[string]point{}}
 	if partitionDir == "" {
 		return nil, errNoPath
+	}
+	if o.Map > index.Never {
+		return nil, &ConfigError{Field: "ReaderOptions.Map", Value: fmt.Sprint(o.Map), Reason: "not one of the constants"}
 	}
 	if o.FS == nil {
 		abs, err := filepath.Abs(partitionDir)

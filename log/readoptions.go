@@ -1,6 +1,7 @@
 package log
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/partlog/partlog/record"
@@ -38,7 +39,8 @@ type readOption func(*readOptions)
 
 func (f readOption) apply(o *readOptions) { f(o) }
 
-// WithIsolation sets how far the reader sees; the default is ReadUncommitted.
+// WithIsolation sets how far the reader sees; the default is ReadUncommitted. What is no constant ends the iteration with a
+// *ConfigError.
 func WithIsolation(i Isolation) ReadOption {
 	return readOption(func(o *readOptions) { o.isolation = i })
 }
@@ -46,7 +48,7 @@ func WithIsolation(i Isolation) ReadOption {
 // WithMaxOffset ends the iteration before offset end.
 func WithMaxOffset(end int64) ReadOption { return readOption(func(o *readOptions) { o.end = end }) }
 
-// WithReset sets what happens when the offset is gone; the default is FailIfGone.
+// WithReset sets what happens when the offset is gone; the default is FailIfGone. What is no constant is a *ConfigError.
 func WithReset(r Reset) ReadOption { return readOption(func(o *readOptions) { o.reset = r }) }
 
 // WithLimits sets what one batch may cost to unpack, for Records and Follow; batches that need more end the iteration with
@@ -65,6 +67,20 @@ func collect(options []ReadOption) readOptions {
 		}
 	}
 	return o
+}
+
+// validate refuses what is no constant.
+func (o *readOptions) validate() error {
+	bad := func(field string, value uint8) error {
+		return &ConfigError{Field: "ReadOptions." + field, Value: fmt.Sprint(value), Reason: "not one of the constants"}
+	}
+	switch {
+	case o.isolation > LogEnd:
+		return bad("Isolation", uint8(o.isolation))
+	case o.reset > Latest:
+		return bad("Reset", uint8(o.reset))
+	}
+	return nil
 }
 
 // bound is the offset that a reader of this isolation may not reach.

@@ -423,11 +423,11 @@ func TestVerifyBelievesEveryLogThatWasWrittenAsItShould(t *testing.T) {
 				open := b.OpenTransactions()
 				if len(open) > 0 {
 					x := open[r.IntN(len(open))]
-					_, _ = b.EndTxn(ctx, as(x.ProducerID, x.Epoch, 0), r.IntN(2) == 0, 1, 0)
+					_, _ = b.EndTxn(ctx, as(x.ProducerID, x.Epoch, 0), r.IntN(2) == 0, EndTxnOptions{CoordinatorEpoch: 1})
 				}
 			case n == 22:
 				epochs[id]++
-				_, _ = b.EndTxn(ctx, as(id, epochs[id], 0), false, 1, 0)
+				_, _ = b.EndTxn(ctx, as(id, epochs[id], 0), false, EndTxnOptions{CoordinatorEpoch: 1})
 			case n == 23:
 				require.NoError(t, b.Roll(ctx))
 			case n == 24:

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/record"
 )
 
@@ -119,7 +120,7 @@ func (a *appender) endTxn(ctx context.Context) error {
 	if p.version >= 2 && p.Epoch < math.MaxInt16 {
 		p.Epoch++
 	}
-	res, err := a.w.EndTxn(ctx, p.Producer, p.end == "commit", max(0, p.coordinator), p.version)
+	res, err := a.w.EndTxn(ctx, p.Producer, p.end == "commit", log.EndTxnOptions{CoordinatorEpoch: max(0, p.coordinator), TransactionVersion: p.version})
 	if err != nil {
 		return fmt.Errorf("the transaction could not be ended: %w", err)
 	}

@@ -302,14 +302,16 @@ func (r *rep) append(a *replica.Action) replica.Appended {
 	epoch := a.LeaderEpoch
 	if a.Role == log.Follower {
 		done, err = r.log.AppendBatches(s.ctx, a.Raw, log.AppendOptions{As: log.Follower, LeaderEpoch: &epoch})
-	} else if b, _ := record.View(a.Raw); b.Control() {
-		done, err = r.endTxn(b, epoch)
 	} else {
 		fence := &epoch
 		if s.mutant.noEpoch {
 			fence = nil
 		}
-		done, err = r.log.AppendBatches(s.ctx, a.Raw, log.AppendOptions{LeaderEpoch: fence})
+		if b, _ := record.View(a.Raw); b.Control() {
+			done, err = r.endTxn(b, fence)
+		} else {
+			done, err = r.log.AppendBatches(s.ctx, a.Raw, log.AppendOptions{LeaderEpoch: fence})
+		}
 	}
 	if err == nil && !done.Duplicate && done.Last >= done.Base {
 		s.counts.add("appends", 1)
@@ -325,13 +327,10 @@ func (r *rep) append(a *replica.Action) replica.Appended {
 	return replica.Appended{Tag: a.Tag, Base: done.Base, Last: done.Last, AppendTime: done.AppendTime, Duplicate: done.Duplicate, Err: err, State: st}
 }
 
-// endTxn writes a marker, if the log has seen no newer leader.
-func (r *rep) endTxn(b record.Batch, epoch int32) (log.Appended, error) {
-	if r.log.Offsets().LeaderEpoch != epoch {
-		return log.Appended{Base: -1, Last: -1, AppendTime: -1}, log.ErrFenced
-	}
+// endTxn writes a marker.
+func (r *rep) endTxn(b record.Batch, epoch *int32) (log.Appended, error) {
 	id, e, _ := b.Producer()
-	return r.log.EndTxn(r.n.s.ctx, record.Producer{ID: id, Epoch: e}, commits(b, r.n.s.model.dec), 0, 2)
+	return r.log.EndTxn(r.n.s.ctx, record.Producer{ID: id, Epoch: e}, commits(b, r.n.s.model.dec), log.EndTxnOptions{TransactionVersion: 2, LeaderEpoch: epoch})
 }
 
 func commits(b record.Batch, d *record.Decoder) bool {
