@@ -85,7 +85,7 @@ type Config struct {
 	// MaxBytes is a hard cap for the log's .log files, in bytes; 0 for none. Kafka has no such setting.
 	MaxBytes int64
 	// WhenFull says what an append does that would pass MaxBytes: ErrFull, or the oldest segments go first. Either way
-	// one that is larger than MaxBytes is ErrFull. With DropOldest the log has segments of at most half of MaxBytes, whatever
+	// one that is larger than MaxBytes is ErrFull. DropOldest without MaxBytes is refused. With it the log has segments of at most half of MaxBytes, whatever
 	// SegmentBytes says (an eighth, if the largest message fits): only whole ones can go.
 	WhenFull WhenFull
 	// Visibility says what moves the high watermark.
@@ -239,6 +239,14 @@ func (c Config) fitted() Config {
 		c.SegmentBytes = max(c.MaxBytes/8, min(int64(c.MaxMessageBytes), c.MaxBytes/2), 1)
 	}
 	return c
+}
+
+// idle refuses what a log is told to do when it is full, if its cap is none: it never is. Defaults of a Dir may say it.
+func (c Config) idle(maxBytes int64) error {
+	if c.WhenFull == DropOldest && maxBytes == 0 {
+		return &ConfigError{Field: "WhenFull", Value: c.WhenFull.String(), Reason: "without MaxBytes a log is never full"}
+	}
+	return nil
 }
 
 // inherit fills c's zero fields from another configuration. A set switch (bool) of either one stays set.

@@ -128,17 +128,17 @@ var settings = []setting{
 	number("segment.index.bytes", "IndexBytes", func(c *Config) *int64 { return &c.IndexBytes },
 		limits[int64]{min: 12, max: maxInt}, "log.index.size.max.bytes"),
 	number("index.interval.bytes", "IndexIntervalBytes", func(c *Config) *int64 { return &c.IndexIntervalBytes },
-		limits[int64]{min: 0, max: maxInt, zero: EveryBatch}, "log.index.interval.bytes"),
+		limits[int64]{min: 0, max: maxInt, zero: EveryBatch, names: "EveryBatch"}, "log.index.interval.bytes"),
 	flag("preallocate", "Preallocate", func(c *Config) *bool { return &c.Preallocate }, "log.preallocate"),
 	number("max.message.bytes", "MaxMessageBytes", func(c *Config) *int { return &c.MaxMessageBytes },
-		limits[int]{min: 0, max: maxInt, zero: NoMessages}, "message.max.bytes"),
+		limits[int]{min: 0, max: maxInt, zero: NoMessages, names: "NoMessages"}, "message.max.bytes"),
 
 	duration("retention.ms", "RetentionTime", func(c *Config) *time.Duration { return &c.RetentionTime },
 		span{zero: Immediately, forever: "-1"},
 		synonym{"log.retention.hours", hours, 1, maxInt}, synonym{"log.retention.minutes", minutes, 1, maxInt},
 		synonym{"log.retention.ms", millis, 1, math.MaxInt64}),
 	number("retention.bytes", "RetentionBytes", func(c *Config) *int64 { return &c.RetentionBytes },
-		limits[int64]{min: 0, max: math.MaxInt64, zero: ActiveOnly, negative: Unlimited}, "log.retention.bytes"),
+		limits[int64]{min: 0, max: math.MaxInt64, zero: ActiveOnly, negative: Unlimited, names: "Unlimited or ActiveOnly"}, "log.retention.bytes"),
 	cleanupPolicy(),
 	ratio("min.cleanable.dirty.ratio", "Compaction.MinDirtyRatio",
 		func(c *Config) *float64 { return &c.Compaction.MinDirtyRatio }, AnyDirt, "log.cleaner.min.cleanable.ratio"),
@@ -247,7 +247,7 @@ func cleanupPolicy() setting {
 func cleanerRate() setting {
 	at := func(c *Config) *int64 { return &c.Compaction.BytesPerSecond }
 	s := brokerOnly(number("log.cleaner.io.max.bytes.per.second", "Compaction.BytesPerSecond", at,
-		limits[int64]{min: 1, max: math.MaxInt64, negative: Unlimited}))
+		limits[int64]{min: 1, max: math.MaxInt64, negative: Unlimited, names: "Unlimited"}))
 	s.parse = func(c *Config, text string, _ synonym) string {
 		f, reason := parseFloat(text)
 		switch {

@@ -11,8 +11,9 @@ import (
 // limits of a whole number as Kafka has it.
 type limits[T int | int64] struct {
 	min, max int64
-	zero     T // constant that stands for Kafka's 0; 0 if 0 is not legal there
-	negative T // constant that stands for any negative number; 0 if none is legal
+	zero     T      // constant that stands for Kafka's 0; 0 if 0 is not legal there
+	negative T      // constant that stands for any negative number; 0 if none is legal
+	names    string // of these constants, for people
 }
 
 func number[T int | int64](key, field string, at func(*Config) *T, l limits[T], broker ...string) setting {
@@ -53,7 +54,11 @@ func number[T int | int64](key, field string, at func(*Config) *T, l limits[T], 
 			if v != 0 && (v == l.zero || v == l.negative) {
 				return ""
 			}
-			return outside(int64(v), max(l.min, 1), l.max)
+			reason := outside(int64(v), max(l.min, 1), l.max)
+			if v < 0 && l.names != "" {
+				reason += ", and not " + l.names
+			}
+			return reason
 		},
 	}
 	for _, b := range broker {
@@ -69,6 +74,19 @@ type span struct {
 	zero        time.Duration // constant that stands for Kafka's 0; 0 if 0 is not legal or is the default
 	zeroDefault bool          // Kafka's 0 is legal and the default
 	forever     string        // what Kafka writes for Forever; "" if there is no such thing
+}
+
+// others names the constants that mean something beside positive values.
+func (l span) others() string {
+	switch {
+	case l.forever != "" && l.zero == Immediately:
+		return ", and not Forever or Immediately"
+	case l.forever != "":
+		return ", and not Forever"
+	case l.zero == Immediately:
+		return ", and not Immediately"
+	}
+	return ""
 }
 
 // maxMillis is the longest time.Duration, 292 years; Kafka can name longer ones, which are Forever here.
@@ -121,7 +139,7 @@ func duration(key, field string, at func(*Config) *time.Duration, l span, broker
 			case v == Forever && l.forever != "", v == Immediately && l.zero == Immediately, v == 0 && l.zeroDefault:
 				return ""
 			case v <= 0:
-				return "not above 0"
+				return "not above 0" + l.others()
 			case v%time.Millisecond != 0:
 				return "not whole milliseconds"
 			}

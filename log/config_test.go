@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"math"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -265,6 +266,25 @@ func TestFieldsOutOfRangeAreNamed(t *testing.T) {
 	err := Config{SegmentAge: -7, MaxBytes: -1}.Validate()
 	require.ErrorContains(t, err, "segment.ms (Config.SegmentAge)")
 	require.ErrorContains(t, err, "Config.MaxBytes")
+}
+
+func TestABadNumberIsToldWhichConstantsThereAre(t *testing.T) {
+	require.ErrorContains(t, Config{RetentionBytes: -7}.Validate(), `retention.bytes (Config.RetentionBytes) = "-7": below 1, and not Unlimited or ActiveOnly`)
+	require.ErrorContains(t, Config{RetentionTime: -7}.Validate(), "not above 0, and not Forever or Immediately")
+}
+
+func TestDropOldestWithoutACapIsRefusedBeforeAnythingIsTouched(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	_, err := Open(dir, Config{WhenFull: DropOldest})
+	require.ErrorContains(t, err, `Config.WhenFull = "drop-oldest": without MaxBytes a log is never full`)
+	require.NoDirExists(t, dir)
+	d, err := OpenDir(dir, DirConfig{Manual: true, Defaults: Config{WhenFull: DropOldest}})
+	require.NoError(t, err, "for those that have a cap")
+	defer d.Close()
+	_, err = d.Open(t.Context(), TopicPartition{"t", 0}, Config{WhenFull: DropOldest})
+	require.ErrorContains(t, err, "WhenFull")
+	_, err = d.Open(t.Context(), TopicPartition{"t", 0}, Config{})
+	require.NoError(t, err)
 }
 
 func TestAZeroFieldInheritsAndTheLevelBelongsToTheType(t *testing.T) {

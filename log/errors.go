@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Errors of opening.
@@ -102,18 +103,30 @@ func (e *OffsetRangeError) Is(target error) bool { return target == ErrOffsetOut
 // CorruptError names bytes that cannot be read and the offsets that still can.
 type CorruptError struct {
 	File     string   // path below the log root
-	Position int64    // byte in File where the damage starts
-	Offset   int64    // first offset that cannot be read
-	Intact   [2]int64 // the log is readable up to (excluding) Intact[0] and again from Intact[1]; -1 if nowhere behind
+	Position int64    // byte in File where the damage starts; -1 unknown
+	Offset   int64    // first offset that cannot be read; -1 unknown
+	Intact   [2]int64 // the log is readable up to (excluding) Intact[0] and again from Intact[1]; -1 unknown, or nowhere behind
 	Err      error
 }
 
 func (e *CorruptError) Error() string {
-	behind := "nothing is readable behind it"
-	if e.Intact[1] >= 0 {
-		behind = fmt.Sprintf("readable again from offset %d", e.Intact[1])
+	at, known := "", []string(nil)
+	if e.Position >= 0 {
+		at = fmt.Sprintf(" at byte %d", e.Position)
 	}
-	return fmt.Sprintf("log: %s is damaged at byte %d (offset %d; %s): %v", e.File, e.Position, e.Offset, behind, e.Err)
+	if e.Offset >= 0 {
+		known = append(known, fmt.Sprintf("offset %d", e.Offset))
+	}
+	switch {
+	case e.Intact[1] >= 0:
+		known = append(known, fmt.Sprintf("readable again from offset %d", e.Intact[1]))
+	case e.Intact[0] >= 0:
+		known = append(known, "nothing is readable behind it")
+	}
+	if len(known) > 0 {
+		at += " (" + strings.Join(known, "; ") + ")"
+	}
+	return fmt.Sprintf("log: %s is damaged%s: %v", e.File, at, e.Err)
 }
 
 // Unwrap gives the reader's own error.

@@ -28,7 +28,7 @@ func Open(dir string, c Config) (*Log, error) {
 	if dir == "" {
 		return nil, errNoPath
 	}
-	if err := c.Validate(); err != nil {
+	if err := errors.Join(c.Validate(), c.idle(c.MaxBytes)); err != nil {
 		return nil, err
 	}
 	if err := notPartition(dir); err != nil {
@@ -84,8 +84,9 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 	if err := tp.Validate(); err != nil {
 		return nil, err
 	}
+	own := c
 	c = c.inherit(d.cfg.Defaults).withDefaults()
-	if err := c.Validate(); err != nil {
+	if err := errors.Join(c.Validate(), own.idle(c.MaxBytes)); err != nil {
 		return nil, err
 	}
 	c = c.fitted()

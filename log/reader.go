@@ -58,8 +58,9 @@ type Reader struct {
 // OpenReader opens a partition folder for reading. Its checkpoints are read from the folder above it; malformed or
 // missing ones count as absent. It costs a list of the folder and a scan from the recovery point on.
 //
-// ErrNotLog: the path is a file, or a folder that holds no segment and whose name is no partition's. fs.ErrNotExist,
-// ErrReadOnly for a folder that may not be read, *ConfigError for a Map that is no constant. Damage is no error here: reading meets it.
+// ErrNotLog: the path is a file, or a folder that holds no segment, and partitions instead or a name that is no partition's.
+// fs.ErrNotExist, ErrReadOnly for a folder that may not be read, *ConfigError for a Map that is no constant. Damage is no error
+// here: reading meets it.
 func OpenReader(partitionDir string, o ReaderOptions) (*Reader, error) {
 	name := filepath.Base(filepath.Clean(partitionDir))
 	r := &Reader{stop: o.Stop, growing: -1, bad: -1, points: map[string]point{}}
@@ -104,10 +105,27 @@ func (r *Reader) open(partitionDir string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch err := r.begin(); {
-	case err == errNoSegments && nameErr != nil:
-		return fmt.Errorf("%w: %s holds no segment: %w", ErrNotLog, partitionDir, nameErr)
-	case err != nil && err != errNoSegments:
+	case err == errNoSegments:
+		return r.mayBeEmpty(partitionDir, nameErr)
+	case err != nil:
 		return openError(partitionDir, err)
+	}
+	return nil
+}
+
+// mayBeEmpty refuses a folder without a segment that is no partition's: one with partitions in it, or with another name.
+func (r *Reader) mayBeEmpty(dir string, nameErr error) error {
+	entries, err := r.fs.ReadDir(r.name)
+	if err != nil {
+		return openError(dir, err)
+	}
+	for _, e := range entries {
+		if _, err := ParseTopicPartition(e.Name()); err == nil && e.IsDir() {
+			return fmt.Errorf("%w: %s is a log root; open a partition folder in it, as %s", ErrNotLog, dir, filepath.Join(dir, e.Name()))
+		}
+	}
+	if nameErr != nil {
+		return fmt.Errorf("%w: %s holds no segment: %w", ErrNotLog, dir, nameErr)
 	}
 	return nil
 }

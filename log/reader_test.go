@@ -417,6 +417,16 @@ func TestOpenReaderSaysWhatIsNoLog(t *testing.T) {
 	require.ErrorIs(t, r.Refresh(), ErrClosed)
 }
 
+func TestOpenReaderOfALogRootNamesAPartitionInIt(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "data-1") // named like a partition too
+	l, err := Open(root, Config{})
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	_, err = OpenReader(root, ReaderOptions{})
+	require.ErrorIs(t, err, ErrNotLog)
+	require.ErrorContains(t, err, root+" is a log root; open a partition folder in it, as "+filepath.Join(root, "log-0"))
+}
+
 func TestClosingAReaderEndsItsFollowersAtOnce(t *testing.T) {
 	b, partition := twoDoors(t, Config{})
 	b.add("a")

@@ -223,6 +223,14 @@ func (v *verifier) root() {
 	}
 }
 
+// notAPartition says what is wrong with a folder's name, which stands before it.
+func notAPartition(err error) string {
+	if bad, ok := errors.AsType[*FolderError](err); ok {
+		return "no partition's name: " + bad.Reason
+	}
+	return err.Error()
+}
+
 // rootEntry judges a name of the root that is no live partition.
 func (v *verifier) rootEntry(e fs.DirEntry) {
 	name := e.Name()
@@ -238,7 +246,7 @@ func (v *verifier) rootEntry(e fs.DirEntry) {
 	_, state, err := parseFolder(name)
 	switch {
 	case err != nil:
-		v.find(FindingForeign, name, -1, -1, "%v; a broker does not start beside it", err)
+		v.find(FindingForeign, name, -1, -1, "%s; a broker does not start beside it", notAPartition(err))
 	case state == deletingFolder:
 		v.find(FindingLeftover, name, -1, -1, "a partition on its way out; a broker removes it after a delay")
 	case state == strayFolder:

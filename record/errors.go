@@ -37,6 +37,9 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
+	if e.Pos == 0 { // the first one, or the only one there is
+		return fmt.Sprintf("record: corrupt batch: %s: %s", e.Field, e.Reason)
+	}
 	return fmt.Sprintf("record: corrupt batch at byte %d: %s: %s", e.Pos, e.Field, e.Reason)
 }
 

@@ -30,7 +30,7 @@ var (
 // begin there. Everything before Position is intact, that is all offsets below Offset.
 type CorruptError struct {
 	File     string   // path of the .log file below the file system's root
-	Position int64    // first byte of the bad batch
+	Position int64    // first byte of the bad batch; -1 if unknown
 	Offset   int64    // first offset that cannot be read; -1 if unknown
 	Reason   string   // what is wrong with the bytes
 	Behind   [2]int64 // offsets [first, end) of whole batches found behind the bad bytes; first = end if none or not looked for
@@ -38,7 +38,14 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	s := fmt.Sprintf("%s: corrupt at byte %d, offset %d: %s", e.File, e.Position, e.Offset, e.Reason)
+	s := e.File + ": corrupt"
+	if e.Position >= 0 {
+		s += fmt.Sprintf(" at byte %d", e.Position)
+	}
+	if e.Offset >= 0 {
+		s += fmt.Sprintf(", offset %d", e.Offset)
+	}
+	s += ": " + e.Reason
 	if e.Behind[0] != e.Behind[1] {
 		s += fmt.Sprintf(" (offsets %d to %d behind it are intact)", e.Behind[0], e.Behind[1]-1)
 	}

@@ -62,7 +62,7 @@ func (p *production) parse(text string, transactional bool) error {
 		return errors.New("want one of --producer and --txn, once")
 	}
 	parts := strings.Split(text, ":")
-	bad := errors.New("want ID:EPOCH or ID:EPOCH:SEQ, an epoch of at most 32767")
+	bad := errors.New("want ID:EPOCH or ID:EPOCH:SEQ, none of them negative, an epoch of at most 32767")
 	if len(parts) < 2 || len(parts) > 3 {
 		return bad
 	}
@@ -115,6 +115,7 @@ func (a *appender) endTxn(ctx context.Context) error {
 		}
 	}
 	if !open {
+		fmt.Fprintf(a.e.err, "note: producer %d has no open transaction; there is nothing to %s\n", p.ID, p.end)
 		return nil
 	}
 	if p.version >= 2 && p.Epoch < math.MaxInt16 {

@@ -77,6 +77,9 @@ func run(ctx context.Context, e *env, args []string) int {
 	if args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" {
 		return help(e, args)
 	}
+	if args[0] == "-version" || args[0] == "--version" {
+		args[0] = "version"
+	}
 	c := find(args[0])
 	if c == nil {
 		fmt.Fprintf(e.err, "partlog: no command %q; see partlog help\n", args[0])

@@ -24,8 +24,7 @@ func parse(fl *flag.FlagSet, args []string) (rest []string, err error) {
 				rest, args = append(rest, number), left
 				continue
 			}
-			text := strings.Replace(err.Error(), " for flag -", " for flag --", 1)
-			return nil, usagef("%s", strings.Replace(text, ": parse error", ": want a whole number", 1))
+			return nil, usagef("%s", flagError(err.Error()))
 		}
 		if n := len(args) - len(left); n > 0 && args[n-1] == "--" {
 			return append(rest, left...), nil
@@ -35,6 +34,39 @@ func parse(fl *flag.FlagSet, args []string) (rest []string, err error) {
 		}
 		rest, args = append(rest, left[0]), left[1:]
 	}
+}
+
+// flagError is what package flag says of an argument, as this program spells its flags.
+func flagError(text string) string {
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		return "there is no flag " + dashed(name)
+	}
+	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		return dashed(name) + " needs a value"
+	}
+	before, after, ok := strings.Cut(text, "for flag -")
+	if !ok { // of a switch
+		if before, after, ok = strings.Cut(text, " for -"); !ok {
+			return text
+		}
+		before += " "
+	}
+	name, reason, _ := strings.Cut(after, ": ")
+	if reason == "parse error" {
+		reason = "want a whole number"
+		if strings.HasPrefix(before, "invalid boolean") {
+			reason = "want true or false"
+		}
+	}
+	return strings.Replace(before, "invalid boolean value", "invalid value", 1) + "for flag " + dashed(name) + ": " + reason
+}
+
+// dashed is a flag as it is typed.
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
 }
 
 func isNegative(arg string) bool {
@@ -113,10 +145,6 @@ func help(e *env, args []string) int {
 }
 
 func describeFlag(w io.Writer, f *flag.Flag) {
-	dashes := "--"
-	if len(f.Name) == 1 {
-		dashes = "-"
-	}
 	value, usage := flag.UnquoteUsage(f)
 	if value != "" {
 		value = " " + value
@@ -124,7 +152,7 @@ func describeFlag(w io.Writer, f *flag.Flag) {
 	if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" {
 		usage += " (default " + f.DefValue + ")"
 	}
-	fmt.Fprintf(w, "  %s%s%s\n      %s\n", dashes, f.Name, value, usage)
+	fmt.Fprintf(w, "  %s%s\n      %s\n", dashed(f.Name), value, usage)
 }
 
 func listCommands(w io.Writer) {

@@ -101,3 +101,28 @@ func TestAnErrorIsASentenceWithoutPackagesAndSaysNothingTwice(t *testing.T) {
 		require.Equal(t, c[1], sentence(errors.New(c[0])))
 	}
 }
+
+func TestAWrongFlagIsNamedAsItIsTyped(t *testing.T) {
+	for args, want := range map[string]string{
+		"cat x --form 5":            "there is no flag --form\n",
+		"tail x -z":                 "there is no flag -z\n",
+		"cat x --from":              "--from needs a value\n",
+		"tail x -n":                 "-n needs a value\n",
+		"tail x -n many":            "invalid value \"many\" for flag -n: want a whole number\n",
+		"append x --batch 1.5":      "invalid value \"1.5\" for flag --batch: want a whole number\n",
+		"info x --json=perhaps":     "invalid value \"perhaps\" for flag --json: want true or false\n",
+		"cat x --from -1":           "invalid value \"-1\" for flag --from: a negative offset\n",
+		"append x --producer -7:0":  "invalid value \"-7:0\" for flag --producer: want ID:EPOCH or ID:EPOCH:SEQ, none of them negative",
+		"append x --txn 7:0 --end":  "--end needs a value\n",
+		"append x --config segment": "invalid value \"segment\" for flag --config: want KEY=VALUE\n",
+	} {
+		got := runIn(t, strings.Fields(args)...)
+		require.Equal(t, exitFailed, got.code, args)
+		require.Contains(t, got.err, want, args)
+	}
+}
+
+func TestVersionIsAlsoAskedForAsAFlag(t *testing.T) {
+	require.Equal(t, do(t, "version"), do(t, "--version"))
+	require.Equal(t, do(t, "version"), do(t, "-version"))
+}

@@ -254,7 +254,7 @@ func TestRepairLeavesForeignFoldersAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := call("repair", root, "--apply")
-	if got.code != exitFound || !strings.Contains(got.out, "left lost+found: foreign") {
+	if got.code != exitFound || !strings.Contains(got.out, "left lost+found: foreign: no partition's name: it has no dash; a broker does not start beside it\n") {
 		t.Errorf("code %d\n%s%s", got.code, got.out, got.err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -76,10 +77,14 @@ func announce(e *env, l *log.Log) {
 	}
 }
 
-// inUse says who has a root.
+// inUse says who has a root, or that nobody may write it.
 func inUse(root string, err error) error {
 	var locked *vfs.LockedError
-	if !errors.As(err, &locked) {
+	switch {
+	case errors.As(err, &locked):
+	case errors.Is(err, fs.ErrPermission) && !errors.Is(err, log.ErrReadOnly):
+		return fmt.Errorf("%w: %w", log.ErrReadOnly, err)
+	default:
 		return err
 	}
 	holder := locked.Holder
