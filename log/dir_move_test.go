@@ -441,3 +441,29 @@ func checkMove(disk *vfstest.Disk) error {
 	}
 	return nil
 }
+
+// The copy has the same records, but rolled where the other root rolls: its segments begin elsewhere.
+//
+// Scenario: N007.
+func TestAMovedPartitionMayRollElsewhere(t *testing.T) {
+	a, b := twoRoots(t, vfs.Mem(), DirConfig{})
+	l := a.log("t", 0, Config{SegmentBytes: 1 << 20})
+	for i := range 6 {
+		add(t, l, "a", "b")
+		if i%2 == 0 {
+			require.NoError(t, l.Roll(ctx))
+		}
+	}
+	require.NoError(t, l.Roll(ctx))
+	want, was := valuesOf(t, l), l.SegmentInfos()
+	require.Len(t, was, 5)
+	require.NoError(t, a.Move(ctx, moved, b.Dir))
+	n, ok := b.Get(moved)
+	require.True(t, ok)
+	require.Equal(t, want, valuesOf(t, n))
+	require.Equal(t, int64(12), n.Offsets().LogEnd)
+	require.NotEqual(t, len(was), len(n.SegmentInfos()))
+	add(t, n, "more")
+	b.reopen()
+	require.Equal(t, append(want, "more"), valuesOf(t, b.log("t", 0, Config{})))
+}

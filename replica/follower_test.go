@@ -62,7 +62,7 @@ func TestFollowerTakesTheLogStartAfterTheHighWatermark(t *testing.T) {
 	require.Equal(t, int64(2), l.p.Status().Removal)
 }
 
-// Scenario: F009, F024. No epoch query, no second look at the log in the same epoch.
+// Scenario: F007, F009, F024. No epoch query, no second look at the log in the same epoch.
 func TestFirstFetchOfAnEpoch(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -91,7 +91,7 @@ func TestFirstFetchOfAnEpoch(t *testing.T) {
 	}
 }
 
-// Scenario: F019, F020, F021, F022. Where a follower cuts, by its epochs and the leader's answer.
+// Scenario: F021, F022. Where a follower cuts, by its epochs and the leader's answer.
 func TestCutAfterDivergence(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -125,6 +125,44 @@ func TestCutAfterDivergence(t *testing.T) {
 			require.Equal(t, latestEpoch(l.log.epochs), f.LastFetchedEpoch)
 		})
 	}
+}
+
+// Scenario: F019. Report: B104. An answer that shows where histories part counts for nothing else: its high watermark is of
+// another history. It was a leader to 120 and committed to 100; the next one parts at 105 and has committed 115. At no time is
+// one of the records of the old epoch at or above 105 below its high watermark.
+func TestTheMarkOfAnotherHistoryIsNotTakenOver(t *testing.T) {
+	fl := filled(120, entries(1, 0)...)
+	fl.hw = 100
+	l := newLab(t, Config{}, fl)
+	l.follow(2)
+	l.hold[DoTruncate] = true
+	r := diverging(1, 105, 115)
+	r.LogEnd, r.LogStart = 130, 50
+	acts := l.answer(r)
+	require.Empty(t, acts, "no mark, no log start, no fetch")
+	require.Equal(t, int64(100), l.p.Status().HighWatermark)
+	require.Zero(t, reply(t, l.wait(NoNode, 7, 100, 0), 7).Bytes)
+	l.hold[DoTruncate] = false
+	require.Equal(t, int64(105), only(t, l.release(), SendFetch).Fetch.Offset)
+	require.Equal(t, int64(1), l.p.Status().Counts.Truncations)
+	require.Equal(t, int64(100), l.p.Status().HighWatermark)
+	l.answer(data(105, 2, 5, 115))
+	require.Equal(t, int64(110), l.p.Status().HighWatermark)
+	l.answer(data(110, 2, 20, 115))
+	require.Equal(t, [2]int64{115, 130}, [2]int64{l.log.hw, l.log.end()})
+	for _, rec := range l.log.records[105:] {
+		require.Equal(t, int32(2), rec.epoch)
+	}
+}
+
+// Scenario: F020. The leader has committed 160 and parts at 140.
+func TestACutBelowTheLeadersMark(t *testing.T) {
+	fl := filled(150, entries(1, 0)...)
+	fl.hw = 130
+	l := newLab(t, Config{}, fl)
+	l.follow(2)
+	f := only(t, l.answer(diverging(1, 140, 160)), SendFetch).Fetch
+	require.Equal(t, []int64{140, 140, 130}, []int64{f.Offset, l.log.end(), l.p.Status().HighWatermark})
 }
 
 // What would only be repeated for ever waits.
@@ -185,7 +223,7 @@ func TestFetchOutOfRange(t *testing.T) {
 	}
 }
 
-// Scenario: F002, F003, F014, F017, F023.
+// Scenario: F002, F003, F014, F017, F023. A replica asks for itself alone, so an error of one delays or ends no other.
 func TestTroubleOfFetches(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -241,6 +279,8 @@ func TestLateAnswersAreIgnored(t *testing.T) {
 	l.follow(1)
 	old := l.p.follow.tag
 	require.Empty(t, l.step(FetchResponse{From: 3, Tag: old, Result: data(4, 1, 1, 4)}), "from someone else")
+	require.Empty(t, l.step(FetchResponse{From: 2, Tag: old + 99, Result: data(4, 1, 1, 4)}), "nobody asked")
+	require.Equal(t, int64(2), l.p.Status().Counts.StaleEventsIgnored)
 	l.follow(2)
 	for _, r := range []Result{data(4, 1, 1, 4), diverging(0, 2, 0), {Err: OffsetOutOfRange, LogEnd: 1}} {
 		require.Empty(t, l.step(FetchResponse{From: 2, Tag: old, Result: r}))
@@ -253,6 +293,31 @@ func TestLateAnswersAreIgnored(t *testing.T) {
 	l.step(Stop{LeaderEpoch: 2})
 	require.Empty(t, l.step(FetchResponse{From: 2, Tag: tag + 2, Result: diverging(0, 2, 0)}))
 	require.Equal(t, int64(3), l.log.end())
+}
+
+// Scenario: F008. The replica is stopped while its log is being cut: that ends, and nothing follows. Started again in the same
+// epoch it goes on from where the log ends, and is cut no second time.
+func TestAReplicaStoppedDuringACut(t *testing.T) {
+	for _, remove := range []bool{false, true} {
+		l := newLab(t, Config{}, filled(9, entries(0, 0, 2, 6)...))
+		l.follow(3)
+		l.hold[DoTruncate] = true
+		l.answer(diverging(0, 4, 0))
+		require.Len(t, l.held, 1)
+		require.Empty(t, l.step(Stop{Delete: remove, LeaderEpoch: 3}))
+		l.hold[DoTruncate] = false
+		acts := l.release()
+		if remove {
+			require.Equal(t, []string{"delete"}, kinds(acts))
+			require.Empty(t, l.follow(3))
+			continue
+		}
+		require.Empty(t, acts)
+		require.Equal(t, Idle, l.p.Status().Role)
+		f := only(t, l.follow(3), SendFetch).Fetch
+		require.Equal(t, int64(4), f.Offset)
+		require.Equal(t, int64(1), l.p.Status().Counts.Truncations)
+	}
 }
 
 func TestLostFetchIsSentAgain(t *testing.T) {

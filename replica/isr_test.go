@@ -76,6 +76,7 @@ func TestAnswersToProposals(t *testing.T) {
 				require.Equal(t, int64(1), s.Counts.Expands)
 			} else {
 				require.Len(t, s.ISR, 2)
+				require.Equal(t, !c.retried, s.Counts.ISRFailures == 1)
 			}
 			require.Empty(t, all(l.pass(999*time.Millisecond), ProposeISR))
 			require.Equal(t, c.retried, len(all(l.pass(time.Millisecond), ProposeISR)) == 1)
@@ -89,7 +90,29 @@ func TestAnswersToProposals(t *testing.T) {
 	}
 }
 
-// Scenario: N021. What the controller would refuse is not proposed.
+// Scenario: N031. A shrink that was refused for good stays under way, and is not asked for again; one that got no clear answer
+// is. The set is the committed one all the time.
+func TestAnswersToAShrink(t *testing.T) {
+	for code, retried := range map[ErrorCode]bool{InvalidUpdateVersion: false, FencedLeaderEpoch: false, NewLeaderElected: false,
+		UnknownTopicOrPartition: false, Unknown: true, NetworkException: true} {
+		l := newLab(t, Config{LagTimeMax: 2 * time.Second, Backoff: time.Second}, filled(10, entries(0, 0)...))
+		l.lead(1, 1, 2)
+		l.fetchFrom(2, 5)
+		a := only(t, l.pass(3*time.Second), ProposeISR)
+		require.Equal(t, []NodeID{1}, a.Proposal.ISR)
+		l.step(ISRAnswer{Tag: a.Tag, Err: code})
+		s := l.p.Status()
+		require.Equal(t, []any{"shrink", []NodeID{1, 2}, []NodeID{1, 2}, int64(5)}, []any{s.Pending, s.ISR, s.MaximalISR, s.HighWatermark}, "%v", code)
+		again := all(l.pass(time.Second), ProposeISR)
+		for range 10 {
+			again = append(again, all(l.pass(time.Second), ProposeISR)...)
+		}
+		require.Equal(t, retried, len(again) == 1, "%v", code)
+		require.Equal(t, "shrink", l.p.Status().Pending)
+	}
+}
+
+// Scenario: N021. Report: B126. What the controller would refuse is not proposed.
 func TestNodesThatMayNotJoinAreNotProposed(t *testing.T) {
 	l := newLab(t, Config{Backoff: time.Hour}, filled(3, entries(0, 0)...))
 	l.lead(1, 1, 2)
@@ -119,7 +142,7 @@ func TestOnlyAFetchOfThePresentLifeLetsAReplicaJoin(t *testing.T) {
 	require.Equal(t, []int64{50, -1, 61}, only(t, fetch(61), ProposeISR).Proposal.BrokerEpochs)
 }
 
-// Scenario: N025, N026, N042. 30 s of lag: a silent follower leaves between 30 and 45 s after it had everything last.
+// Scenario: N025, N026. 30 s of lag: a silent follower leaves between 30 and 45 s after it had everything last.
 func TestSilentFollowerIsLeftOut(t *testing.T) {
 	l := newLab(t, Config{}, filled(10, entries(0, 0)...))
 	l.lead(1, 1, 2, 3)
@@ -184,6 +207,14 @@ func TestOneProposalIsUnderWayAtATime(t *testing.T) {
 	l.step(accepted(a)) // too late to count
 	require.Equal(t, []NodeID{1, 2, 3}, l.p.Status().ISR)
 	only(t, l.pass(3*time.Second), ProposeISR)
+
+	// Nor does a replica join while another one's joining is open.
+	l = newLab(t, Config{}, filled(10, entries(0, 0)...))
+	l.lead(1, 1)
+	a = only(t, l.fetchFrom(3, 10), ProposeISR)
+	require.Empty(t, all(l.fetchFrom(2, 10), ProposeISR))
+	l.step(accepted(a))
+	require.Equal(t, []NodeID{1, 3, 2}, only(t, l.fetchFrom(2, 10), ProposeISR).Proposal.ISR)
 }
 
 // The controller may have the candidate in sync already: as long as nothing newer is known it counts.

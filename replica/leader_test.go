@@ -104,7 +104,7 @@ func TestRequestsAreFencedByEpochAndRole(t *testing.T) {
 			require.Equal(t, int32(5), r.LeaderEpoch)
 			acts = c.on.step(EpochRequest{From: c.from, Tag: 4, LeaderEpoch: c.epoch, Epoch: 0})
 			require.Equal(t, c.query, reply(t, acts, 4).Err)
-			require.Equal(t, c.view, c.on.p.View(c.from, c.epoch, log.ReadUncommitted).Err)
+			require.Equal(t, c.view, c.on.p.View(c.from, c.epoch, log.ReadUncommitted, 0).Err)
 		})
 	}
 }
@@ -125,7 +125,7 @@ func TestFetchOfAnEarlierLifeIsRefused(t *testing.T) {
 	require.Equal(t, None, fetch(9, 5))
 }
 
-// Scenario: N018, N029, N030, Q005, Q009, Q010.
+// Scenario: N018, N029, N030, Q009, Q010.
 func TestFollowerIsInSyncWhileItReachesWhatTheLeaderHadBefore(t *testing.T) {
 	lag := 10 * time.Second
 	l := newLab(t, Config{LagTimeMax: lag}, filled(6, entries(0, 0)...))
@@ -171,6 +171,32 @@ func TestFollowerIsInSyncWhileItReachesWhatTheLeaderHadBefore(t *testing.T) {
 	require.Equal(t, []NodeID{1, 3}, only(t, l.pass(lag/2), ProposeISR).Proposal.ISR)
 }
 
+// Scenario: Q005. At the end a replica is caught up for ever; one that had all there was at its last fetch for the time it is allowed.
+func TestCaughtUp(t *testing.T) {
+	lag := 10 * time.Second
+	l := newLab(t, Config{LagTimeMax: lag}, filled(10, entries(0, 0)...))
+	l.lead(1, 1) // 2 is not in sync, so nothing is known of it
+	caughtUp := func() bool {
+		l.step(Tick{}) // for the time
+		return l.p.Status().Followers[0].CaughtUp
+	}
+	l.now = l.now.Add(time.Hour)
+	l.fetchFrom(2, 5)
+	require.False(t, caughtUp(), "5 of 10")
+	l.produce(1, 0, 5)
+	l.fetchFrom(2, 10)
+	require.True(t, caughtUp(), "10 of 15, and 10 was all there was before")
+	l.produce(1, 0, 1)
+	require.True(t, caughtUp(), "10 of 16")
+	l.now = l.now.Add(lag)
+	require.True(t, caughtUp())
+	l.now = l.now.Add(time.Millisecond)
+	require.False(t, caughtUp(), "for too long")
+	l.fetchFrom(2, 16)
+	l.now = l.now.Add(time.Hour)
+	require.True(t, caughtUp(), "16 of 16, long ago")
+}
+
 // Scenario: Q003, Q004.
 func TestStateOfReplicasWhenAnEpochBegins(t *testing.T) {
 	l := newLab(t, Config{}, filled(11, entries(0, 0)...))
@@ -201,22 +227,22 @@ func TestStateOfReplicasWhenAnEpochBegins(t *testing.T) {
 	}
 }
 
-// Scenario: N010, N011, N013.
+// Scenario: N010, N011.
 func TestLatestOffsetIsNotAvailableBelowTheEpochStart(t *testing.T) {
 	fl := filled(5, entries(0, 0)...)
 	fl.hw = 2
 	l := newLab(t, Config{}, fl)
 	l.lead(7, 1, 2)
-	v := l.p.View(NoNode, 7, log.ReadUncommitted)
+	v := l.p.View(NoNode, 7, log.ReadUncommitted, 0)
 	require.Equal(t, OffsetNotAvailable, v.Err)
 	require.False(t, v.Settled)
-	require.Equal(t, int64(5), l.p.View(2, 7, log.LogEnd).End)
+	require.Equal(t, int64(5), l.p.View(2, 7, log.LogEnd, 0).End)
 	// A consumer between the marks gets nothing, and no error.
 	r := reply(t, l.step(FetchRequest{From: NoNode, Tag: 8, Offset: 4, LeaderEpoch: -1, LastFetchedEpoch: -1, MaxBytes: 100}), 8)
 	require.Equal(t, None, r.Err)
 	require.Zero(t, r.Bytes)
 	l.fetchFrom(2, 5)
-	v = l.p.View(NoNode, 7, log.ReadUncommitted)
+	v = l.p.View(NoNode, 7, log.ReadUncommitted, 0)
 	require.Equal(t, View{End: 5, LeaderEpoch: 7, Settled: true}, v)
 }
 

@@ -251,9 +251,16 @@ func TestGoroutinesDoNotGrowWithPartitions(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
+// Scenario: F017. One replica of a node fails, the others go on; a new leader epoch begins it anew.
 func TestAReplicaThatFailedIsMadeAnewByNewerNews(t *testing.T) {
 	g := newGroup(t, log.Config{Durability: log.Buffered}, 1, 2)
 	g.produce("a")
+	second := log.TopicPartition{Topic: "orders", Partition: 1}
+	a := g.state
+	for _, id := range g.ids {
+		a.BrokerEpoch = g.nodes[id].conf.BrokerEpoch
+		require.NoError(t, g.nodes[id].Assign(second, a))
+	}
 	h := g.handle(1)
 	old := h.Log()
 	require.NoError(t, old.Close()) // what a log does whose disk failed: it ends
@@ -263,6 +270,10 @@ func TestAReplicaThatFailedIsMadeAnewByNewerNews(t *testing.T) {
 	require.Equal(t, Failed, h.Status().Role)
 	_, err = h.Append(t.Context(), rawBatch(t, "lost"), -1)
 	require.ErrorIs(t, err, KafkaStorageError)
+	other, err := g.nodes[1].Partition(second)
+	require.NoError(t, err)
+	_, err = other.Append(t.Context(), rawBatch(t, "of another partition"), -1)
+	require.NoError(t, err)
 	g.assign(g.state)
 	time.Sleep(20 * time.Millisecond)
 	require.Equal(t, Failed, h.Status().Role, "the same news do not mend it")

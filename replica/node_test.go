@@ -25,6 +25,8 @@ type group struct {
 	network *Network
 	ids     []NodeID
 
+	slow chan struct{} // if not nil: the controller answers no proposal before it is closed
+
 	mu    sync.Mutex
 	nodes map[NodeID]*member
 	state Assign
@@ -77,7 +79,13 @@ func (g *group) startOver(id NodeID, conf log.Config, wire Transport) {
 }
 
 // propose accepts what is of the present version.
-func (g *group) propose(_ context.Context, _ log.TopicPartition, _ [16]byte, p Proposal) ISRAnswer {
+func (g *group) propose(ctx context.Context, _ log.TopicPartition, _ [16]byte, p Proposal) ISRAnswer {
+	if g.slow != nil {
+		select {
+		case <-g.slow:
+		case <-ctx.Done():
+		}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

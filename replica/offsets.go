@@ -16,8 +16,9 @@ type View struct {
 }
 
 // View answers without any event. from is NoNode for a consumer, for whom i counts; a replica or Debugger sees all.
-// leaderEpoch -1 is unchecked.
-func (p *Partition) View(from NodeID, leaderEpoch int32, i log.Isolation) View {
+// leaderEpoch -1 is unchecked. lastStable is log.Offsets.LastStable as it is now, for ReadCommitted: it moves with the high
+// watermark without a word of the log.
+func (p *Partition) View(from NodeID, leaderEpoch int32, i log.Isolation, lastStable int64) View {
 	v := View{Err: p.check(leaderEpoch, from != Debugger), End: -1, LeaderEpoch: p.leaderEpoch, Settled: true}
 	if v.Err != None {
 		return v
@@ -28,7 +29,7 @@ func (p *Partition) View(from NodeID, leaderEpoch int32, i log.Isolation) View {
 	}
 	v.End = p.hw
 	if i == log.ReadCommitted {
-		v.End = min(p.hw, p.state.LastStable)
+		v.End = min(p.hw, lastStable)
 	}
 	if v.Settled = p.lead.active && p.hw >= p.lead.epochStart; !v.Settled {
 		v.Err = OffsetNotAvailable

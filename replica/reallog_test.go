@@ -29,7 +29,9 @@ func (n *realNode) do(a Action) Event {
 	ctx := n.t.Context()
 	switch a.Kind {
 	case DoAppend:
-		got, err := n.log.AppendBatches(ctx, a.Raw, log.AppendOptions{As: a.Role, LeaderEpoch: &a.LeaderEpoch})
+		o, _ := a.Extra.(log.AppendOptions)
+		o.As, o.LeaderEpoch = a.Role, &a.LeaderEpoch
+		got, err := n.log.AppendBatches(ctx, a.Raw, o)
 		return Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Duplicate: got.Duplicate, Err: err, State: realState(n.log)}
 	case DoRead:
 		raw, next, err := n.read(ctx, a)

@@ -52,6 +52,21 @@ func TestReplicaAboutToJoinHoldsTheHighWatermarkIfItMay(t *testing.T) {
 	}
 }
 
+// Whoever may not join is not waited for, however short ago it had everything.
+//
+// Report: B117.
+func TestAReplicaThatMayNotJoinDelaysNoProducer(t *testing.T) {
+	l := newLab(t, Config{}, filled(10, entries(0, 0)...))
+	l.step(Peer{Node: 3, BrokerEpoch: 1, Alive: true, ShuttingDown: true})
+	l.lead(1, 1, 2)
+	l.fetchFrom(2, 10)
+	l.fetchFrom(3, 10)
+	require.True(t, l.p.Status().Followers[1].CaughtUp)
+	noReply(t, l.produce(1, -1, 5))
+	require.Equal(t, None, reply(t, l.fetchFrom(2, 15), 1).Err)
+	require.Equal(t, int64(15), l.p.Status().HighWatermark)
+}
+
 // From its proposal on a candidate counts, whatever becomes of it: the controller may have it in sync.
 func TestCandidateHoldsTheHighWatermark(t *testing.T) {
 	l := newLab(t, Config{LagTimeMax: time.Second}, filled(10, entries(0, 0)...))
@@ -67,7 +82,21 @@ func TestCandidateHoldsTheHighWatermark(t *testing.T) {
 	require.Equal(t, int64(12), l.p.Status().HighWatermark)
 }
 
-// Scenario: N017, N027.
+// Scenario: N017.
+func TestHowManyAreInSync(t *testing.T) {
+	for _, c := range []struct {
+		min       int
+		isr       []NodeID
+		at, under bool
+	}{{1, []NodeID{1}, true, false}, {2, []NodeID{1}, false, true}, {2, []NodeID{1, 2}, true, false}, {2, []NodeID{1, 2, 3}, false, false}} {
+		l := newLab(t, Config{MinISR: c.min}, filled(0))
+		l.lead(1, c.isr...)
+		s := l.p.Status()
+		require.Equal(t, [2]bool{c.at, c.under}, [2]bool{s.AtMin, s.UnderMin}, "%+v", c)
+	}
+}
+
+// Scenario: N027.
 func TestHighWatermarkStandsBelowTheMinimum(t *testing.T) {
 	l := newLab(t, Config{MinISR: 3}, filled(0))
 	l.lead(1, 1, 2)

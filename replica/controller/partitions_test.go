@@ -74,7 +74,7 @@ func TestEligibleLeaderReplicas(t *testing.T) {
 	require.Empty(t, p.LastKnownELR)
 }
 
-// The last member dies and comes back having lost what it had not synced: nobody is eligible, it leads uncleanly.
+// Scenario: Z008. The last member dies and comes back having lost what it had not synced: nobody is eligible, it leads uncleanly.
 func TestTheLastKnownLeaderLeadsUncleanly(t *testing.T) {
 	w := newWorld(t, Config{}, 1, 2)
 	w.create("t", nil, ids{1, 2})
@@ -121,6 +121,8 @@ func TestChangingMinISREmptiesELRs(t *testing.T) {
 }
 
 // What a leader may not propose, and what it is told.
+//
+// Report: B126.
 func TestProposalsThatAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		what, want string
@@ -237,6 +239,42 @@ func TestElectionsByHand(t *testing.T) {
 	p := w.partition("t")
 	require.Equal(t, []any{replica.NodeID(1), ids{1}, true}, []any{p.Leader, p.ISR, p.Recovering})
 	require.Empty(t, w.ask(func(tag uint64) Event { return Elect{Tag: tag, Election: Uncleanly} }).Elections)
+}
+
+// Where elections may be unclean the clean one comes first all the same: replicas 3, 1, 2, of which only 2 is in sync.
+//
+// Report: B125.
+func TestALiveMemberIsPreferredWhereUncleanElectionsAreAllowed(t *testing.T) {
+	for _, c := range []struct {
+		unclean  string
+		live     ids
+		leader   replica.NodeID
+		isr      ids
+		recovers bool
+	}{
+		{"true", ids{3, 2}, 2, ids{2}, false},
+		{"true", ids{3}, 3, ids{3}, true},
+		{"false", ids{3}, replica.NoNode, nil, false},
+	} {
+		w := newWorld(t, Config{}, 1, 2, 3)
+		w.create("t", map[string]string{uncleanKey: c.unclean}, ids{3, 1, 2})
+		w.die(3)
+		w.sync("t", 1, 2)
+		w.die(1)
+		require.Equal(t, []any{replica.NodeID(2), ids{2}}, []any{w.partition("t").Leader, w.partition("t").ISR})
+		w.start(3) // and lives, out of sync
+		w.start(1)
+		w.die(1)
+		if !slices.Contains(c.live, 2) {
+			w.die(2)
+		}
+		p := w.partition("t")
+		require.Equal(t, c.leader, p.Leader, "%+v", c)
+		require.Equal(t, c.recovers, p.Recovering, "%+v", c)
+		if c.isr != nil {
+			require.Equal(t, c.isr, p.ISR, "%+v", c)
+		}
+	}
 }
 
 // unclean.leader.election.enable: at once when the topic has it, and every five minutes for what is left.

@@ -175,3 +175,42 @@ func TestPlacementsHoldDistinctBrokers(t *testing.T) {
 		}
 	})
 }
+
+// Three racks of three, three and one: each partition is in all of them, which costs the lonely broker a replica of each. The
+// answer shows it, and the same chance gives the same answer.
+//
+// Report: B121.
+func TestUnevenRacksAreKeptApartAndTheLoadIsSeen(t *testing.T) {
+	brokers := []Broker{{ID: 1, Rack: "a"}, {ID: 2, Rack: "a"}, {ID: 3, Rack: "a"}, {ID: 4, Rack: "b"}, {ID: 5, Rack: "b"}, {ID: 6, Rack: "b"}, {ID: 7, Rack: "c"}}
+	place := map[string]func() ([][]int32, error){
+		"striped": func() ([][]int32, error) {
+			return Striped(brokers, Request{Partitions: 10, ReplicationFactor: 3}, Random(rand.New(rand.NewPCG(7, 8))))
+		},
+		"staggered": func() ([][]int32, error) {
+			return Staggered(brokers, Request{Partitions: 10, ReplicationFactor: 3}, Start{Index: 2, Shift: 1})
+		},
+	}
+	for name, f := range place {
+		t.Run(name, func(t *testing.T) {
+			got, err := f()
+			require.NoError(t, err)
+			load := map[int32]int{}
+			for _, replicas := range got {
+				racks := map[string]bool{}
+				for _, id := range replicas {
+					racks[brokers[id-1].Rack] = true
+					load[id]++
+				}
+				require.Len(t, racks, 3, "%v", replicas)
+			}
+			require.Equal(t, 10, load[7])
+			for id := int32(1); id < 7; id++ {
+				require.LessOrEqual(t, load[id], 6, "the others share evenly enough: %v", load)
+				require.GreaterOrEqual(t, load[id], 1, "%v", load)
+			}
+			again, err := f()
+			require.NoError(t, err)
+			require.Equal(t, got, again)
+		})
+	}
+}

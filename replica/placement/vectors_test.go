@@ -146,6 +146,7 @@ func TestStripedGivesKafkasAnswers(t *testing.T) {
 	require.Positive(t, refused)
 }
 
+// Scenario: Z004.
 func TestEachRefusalHasItsName(t *testing.T) {
 	three := []Broker{{ID: 1}, {ID: 2}, {ID: 3}}
 	for _, c := range []struct {

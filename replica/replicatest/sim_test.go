@@ -78,6 +78,32 @@ func TestClustersKeepWhatTheyCommit(t *testing.T) {
 	}
 }
 
+// Of three replicas, two of which must confirm, one loses power and with it what was not synced, while the others stop for a
+// moment one after the other. It comes back with no more than its disk has, leads nobody who has more, and what was confirmed
+// is there once.
+//
+// Report: B127.
+func TestALostTailAndPausesLoseNothingThatWasConfirmed(t *testing.T) {
+	total := replicatest.Counts{}
+	for seed := range uint64(20) {
+		plan := []replicatest.Fault{
+			{Kind: replicatest.PowerLoss, At: 100e6, For: 60e6, Node: 3, Amount: int64(seed)},
+			{Kind: replicatest.Pause, At: 110e6, For: 250e6, Node: 1},
+			{Kind: replicatest.Pause, At: 400e6, For: 150e6, Node: 2},
+			{Kind: replicatest.PowerLoss, At: 600e6, For: 1e6, Node: 3, Amount: int64(seed)},
+			{Kind: replicatest.Pause, At: 601e6, For: 200e6, Node: 2},
+		}
+		o := replicatest.Run(replicatest.Options{Seed: seed, Nodes: 3, Replicas: 3, MinISR: 2, Plan: plan})
+		if o.Failed() {
+			t.Fatalf("seed %d: %s", seed, o.Failure)
+		}
+		total.Add(o.Counts)
+	}
+	if total["tails lost"] == 0 || total["elections"] == 0 || total["records acknowledged by all"] == 0 || total["committed records lost"] != 0 {
+		t.Errorf("\n%v", total)
+	}
+}
+
 // The same options play the same run, to the last event.
 func TestARunIsDetermined(t *testing.T) {
 	for seed := range uint64(20) {

@@ -239,7 +239,7 @@ func (c *cluster) listOffsets(n *node, timestamp int64) answer {
 	none := func(e replica.ErrorCode) answer {
 		return answer{Error: e.String(), Offset: -1, LeaderEpoch: -1, Timestamp: -1}
 	}
-	v := n.p.View(replica.NoNode, -1, log.ReadUncommitted)
+	v := n.p.View(replica.NoNode, -1, log.ReadUncommitted, 0)
 	var at log.At
 	var err error
 	switch {
