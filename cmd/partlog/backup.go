@@ -73,12 +73,9 @@ func runBackup(ctx context.Context, e *env, dir, dest string, s settings, o copy
 	if err != nil {
 		return err
 	}
-	t, err := lookAt(dir)
+	t, err := lookAtAll(dir)
 	if err != nil {
 		return err
-	}
-	if len(t.partitions) == 0 {
-		return t.noPartition(dir)
 	}
 	if err := refuseInside(dest); err != nil {
 		return err

@@ -40,8 +40,7 @@ removes what is left over, and the next clean goes on. It needs free space for o
 Exit code 1: the log is damaged; what lies in front of the damage was cleaned.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := fl.Bool("json", false, "print what the log was and is, and what went, as a JSON object")
-			var now millis
-			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
+			now := nowFlag(fl)
 			mapBytes := fl.Int64("map-bytes", 0, "`BYTES` of memory for keys, 24 for each (default 128 MiB); what does not fit is for the next clean")
 			rate := fl.Int64("rate", 0, "read and write no more than `BYTES` a second (default no limit)")
 			s := configFlag(fl)
@@ -52,7 +51,7 @@ Exit code 1: the log is damaged; what lies in front of the damage was cleaned.`,
 				if *mapBytes < 0 || *rate < 0 {
 					return usagef("--map-bytes and --rate cannot be negative")
 				}
-				return runClean(ctx, e, args[0], s, now, *asJSON, log.CompactOptions{Force: true, MapBytes: *mapBytes, BytesPerSecond: *rate})
+				return runClean(ctx, e, args[0], s, *now, *asJSON, log.CompactOptions{Force: true, MapBytes: *mapBytes, BytesPerSecond: *rate})
 			}
 		},
 	}

@@ -107,12 +107,9 @@ func (o *handoverFlags) takeIDs(dir string) error {
 }
 
 func runHandover(ctx context.Context, e *env, source, dest string, o handoverFlags) error {
-	t, err := lookAt(source)
+	t, err := lookAtAll(source)
 	if err != nil {
 		return err
-	}
-	if len(t.partitions) == 0 {
-		return t.noPartition(source)
 	}
 	if o.idsFrom != "" {
 		if err := o.takeIDs(o.idsFrom); err != nil {

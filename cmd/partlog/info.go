@@ -3,18 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/log"
-	"github.com/partlog/partlog/vfs"
 )
 
 func infoCommand() *command {
@@ -37,8 +34,7 @@ end; only with replicas it stays behind.
 Exit code 1: a partition is damaged below its recovery point and would not open (see partlog verify, partlog repair).`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := fl.Bool("json", false, "one JSON object a line and partition")
-			var now millis
-			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
+			now := nowFlag(fl)
 			s := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := want(args, "DIR"); err != nil {
@@ -48,7 +44,7 @@ Exit code 1: a partition is damaged below its recovery point and would not open 
 				if err != nil {
 					return err
 				}
-				return runInfo(ctx, e, args[0], c, now, *asJSON)
+				return runInfo(ctx, e, args[0], c, *now, *asJSON)
 			}
 		},
 	}
@@ -116,65 +112,22 @@ func describeFinding(f log.Finding) findingInfo {
 }
 
 func runInfo(ctx context.Context, e *env, dir string, c log.Config, now millis, asJSON bool) error {
-	t, err := lookAt(dir)
+	t, err := lookAtAll(dir)
 	if err != nil {
 		return err
-	}
-	if t.isRoot && len(t.partitions) == 0 {
-		return t.noPartition(dir)
 	}
 	t.notePassed(e)
 	clock := now.clock()
-	failed := 0
-	for _, tp := range t.partitions {
+	return t.each(ctx, e, "info", func(tp log.TopicPartition) error {
 		info, err := inspect(ctx, t, tp, c, clock)
-		if err == nil && asJSON {
-			err = json.NewEncoder(e.out).Encode(info)
-		} else if err == nil {
-			err = info.print(e.out)
-		}
-		if err != nil && (!t.isRoot || ctx.Err() != nil || errors.Is(err, syscall.EPIPE)) {
+		switch {
+		case err != nil:
 			return err
+		case asJSON:
+			return json.NewEncoder(e.out).Encode(info)
 		}
-		if err != nil {
-			fmt.Fprintf(e.err, "partlog info: %s: %s\n", tp, sentence(err))
-			failed = max(failed, failureCode(err))
-		}
-	}
-	if failed != 0 {
-		return &exit{code: failed}
-	}
-	return nil
-}
-
-// failureCode is the exit code of one partition's error where others follow.
-func failureCode(err error) int {
-	if errors.Is(err, log.ErrCorrupt) {
-		return exitFound
-	}
-	return exitFailed
-}
-
-// viewed opens one partition over a view that keeps every change in memory, and lets go of it.
-func viewed(ctx context.Context, t *target, tp log.TopicPartition, c log.Config, clock func() time.Time, look func(*log.Log) error) (err error) {
-	if t.folder != "" && t.folder != tp.String() {
-		return fmt.Errorf("%s is not how a log spells %s", t.folder, tp)
-	}
-	view := vfs.Overlay(t.fs)
-	d, err := log.OpenDir(t.root, log.DirConfig{FS: view, Now: clock, NoEvict: true, Manual: true})
-	if err != nil {
-		return err
-	}
-	defer func() { // what this writes stays in the view as well
-		if closed := d.Close(); err == nil && closed != nil {
-			err = closed
-		}
-	}()
-	l, err := d.Open(ctx, tp, c)
-	if err != nil {
-		return err
-	}
-	return look(l)
+		return info.print(e.out)
+	})
 }
 
 // inspect describes one partition as an open would find it.

@@ -121,6 +121,21 @@ func (m *millis) Set(text string) error {
 	return nil
 }
 
+// nowFlag is --now, for commands whose answer depends on the time.
+func nowFlag(fl *flag.FlagSet) *millis {
+	now := &millis{}
+	fl.Var(now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
+	return now
+}
+
+// clock is the time given, or the real one.
+func (m millis) clock() func() time.Time {
+	if m.set {
+		return func() time.Time { return time.UnixMilli(m.ms) }
+	}
+	return time.Now
+}
+
 // help prints the list of commands, or all about one.
 func help(e *env, args []string) int {
 	if len(args) < 2 {

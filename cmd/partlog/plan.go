@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -47,9 +44,8 @@ own elsewhere, so give them with --config. The log is opened as a writer would, 
 changes, no lock is taken, and it works beside a broker.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := fl.Bool("json", false, "one JSON object a line and partition")
-			var now millis
 			dryRun := fl.Bool("dry-run", false, "compaction: read the log and count what would be dropped, too")
-			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
+			now := nowFlag(fl)
 			s := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
 				if len(args) == 1 && !slices.Contains(names, args[0]) {
@@ -65,7 +61,7 @@ changes, no lock is taken, and it works beside a broker.`,
 					if *dryRun && !p.counts {
 						return usagef("--dry-run is for plan compaction; a plan of %s is exact without", p.name)
 					}
-					return runPlan(ctx, e, p, args[1], now, planQuestion{settings: s, json: *asJSON, dryRun: *dryRun})
+					return runPlan(ctx, e, p, args[1], *now, planQuestion{settings: s, json: *asJSON, dryRun: *dryRun})
 				}
 				return usagef("no plan %q; want %s", args[0], strings.Join(names, " or "))
 			}
@@ -78,31 +74,17 @@ func runPlan(ctx context.Context, e *env, p planning, dir string, now millis, as
 	if err != nil {
 		return err
 	}
-	t, err := lookAt(dir)
+	t, err := lookAtAll(dir)
 	if err != nil {
 		return err
 	}
-	if t.isRoot && len(t.partitions) == 0 {
-		return t.noPartition(dir)
-	}
 	ask.settings.notes(e)
 	t.notePassed(e)
-	clock, failed := now.clock(), 0
-	for _, tp := range t.partitions {
-		err := viewed(ctx, t, tp, c, clock, func(l *log.Log) error {
+	clock := now.clock()
+	return t.each(ctx, e, "plan", func(tp log.TopicPartition) error {
+		return viewed(ctx, t, tp, c, clock, func(l *log.Log) error {
 			ask.now = clock()
 			return p.look(ctx, e, l, ask)
 		})
-		if err != nil && (!t.isRoot || ctx.Err() != nil || errors.Is(err, syscall.EPIPE)) {
-			return err
-		}
-		if err != nil {
-			fmt.Fprintf(e.err, "partlog plan: %s: %s\n", tp, sentence(err))
-			failed = max(failed, failureCode(err))
-		}
-	}
-	if failed != 0 {
-		return &exit{code: failed}
-	}
-	return nil
+	})
 }

@@ -24,9 +24,9 @@ func (s stateCommand) command() *command {
 		name: s.name, args: "DIR", summary: s.summary, help: s.help,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := fl.Bool("json", false, "one JSON object a line")
-			var now millis
+			now := &millis{}
 			if s.timed {
-				fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
+				now = nowFlag(fl)
 			}
 			configs := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
@@ -49,14 +49,6 @@ func (s stateCommand) command() *command {
 			}
 		},
 	}
-}
-
-// clock is the time given, or the real one.
-func (m millis) clock() func() time.Time {
-	if m.set {
-		return func() time.Time { return time.UnixMilli(m.ms) }
-	}
-	return time.Now
 }
 
 const viewedHelp = `

@@ -68,12 +68,9 @@ is something to mend, with it something could not be mended. 2: it could not be 
 }
 
 func runRepair(ctx context.Context, e *env, dir string, c log.Config, apply bool, to string) (err error) {
-	t, err := lookAt(dir)
+	t, err := lookAtAll(dir)
 	if err != nil {
 		return err
-	}
-	if t.isRoot && len(t.partitions) == 0 {
-		return t.noPartition(dir)
 	}
 	t.notePassed(e)
 	if t.folder != "" && t.folder != t.partitions[0].String() {

@@ -37,8 +37,7 @@ Exit code 1: the page was written, and shows damage.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			out := fl.String("o", "", "write the page to `FILE`; - is standard output")
 			quick := fl.Bool("quick", false, "do not read the records: no verification, no gaps")
-			var now millis
-			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
+			now := nowFlag(fl)
 			s := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := want(args, "DIR"); err != nil {
@@ -47,7 +46,7 @@ Exit code 1: the page was written, and shows damage.`,
 				if *out == "" {
 					return usagef("-o FILE is missing")
 				}
-				return runReport(ctx, e, args[0], *out, s, now, *quick)
+				return runReport(ctx, e, args[0], *out, s, *now, *quick)
 			}
 		},
 	}
@@ -72,12 +71,9 @@ func runReport(ctx context.Context, e *env, dir, out string, s settings, now mil
 	if err != nil {
 		return err
 	}
-	t, err := lookAt(dir)
+	t, err := lookAtAll(dir)
 	if err != nil {
 		return err
-	}
-	if t.isRoot && len(t.partitions) == 0 {
-		return t.noPartition(dir)
 	}
 	s.notes(e)
 	t.notePassed(e)

@@ -40,12 +40,9 @@ quick; see partlog help backup for what that costs.`,
 }
 
 func runRestore(ctx context.Context, e *env, backup, dest string, o copyFlags) error {
-	t, err := lookAt(backup)
+	t, err := lookAtAll(backup)
 	if err != nil {
 		return err
-	}
-	if len(t.partitions) == 0 {
-		return t.noPartition(backup)
 	}
 	partitions, err := o.within(t)
 	if err != nil {

@@ -33,14 +33,13 @@ which for a partition folder is the directory above it, and leaves the root as a
 killed, it leaves the log as it was, or with fewer of its oldest segments: the next open removes what is left of them.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := fl.Bool("json", false, "print what the log was and is, and what went, as a JSON object")
-			var now millis
-			fl.Var(&now, "now", "take `TIME` (Unix milliseconds, or 2026-01-31T12:00:00Z) for the present")
+			now := nowFlag(fl)
 			s := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := want(args, "DIR"); err != nil {
 					return err
 				}
-				return runRetain(ctx, e, args[0], s, now, *asJSON)
+				return runRetain(ctx, e, args[0], s, *now, *asJSON)
 			}
 		},
 	}

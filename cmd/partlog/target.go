@@ -66,6 +66,15 @@ func lookAt(dir string) (*target, error) {
 	return t, nil
 }
 
+// lookAtAll is lookAt for a command that takes every partition of a root: one at least.
+func lookAtAll(dir string) (*target, error) {
+	t, err := lookAt(dir)
+	if err == nil && len(t.partitions) == 0 {
+		return nil, t.noPartition(dir)
+	}
+	return t, err
+}
+
 // findPartitions takes in the partitions of a root: folders named like one that hold files of a log or nothing at all.
 func (t *target) findPartitions() error {
 	named, _, err := log.Folders(t.fs)
