@@ -20,8 +20,8 @@ type EndTxnOptions struct {
 	Durability Durability
 }
 
-// validate refuses what has no meaning.
-func (o *EndTxnOptions) validate() error {
+// Validate is a *ConfigError for what has no meaning.
+func (o EndTxnOptions) Validate() error {
 	switch {
 	case o.CoordinatorEpoch < 0:
 		return &ConfigError{Field: "EndTxnOptions.CoordinatorEpoch", Value: fmt.Sprint(o.CoordinatorEpoch), Reason: "negative"}
@@ -42,7 +42,7 @@ func (l *Log) EndTxn(ctx context.Context, p record.Producer, commit bool, o EndT
 	if err := l.admit(ctx); err != nil {
 		return notAppended, err
 	}
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return notAppended, err
 	}
 	if p.ID < 0 || p.Epoch < 0 {

@@ -6,8 +6,8 @@ import "github.com/partlog/partlog/log"
 type Kind uint8
 
 const (
-	// DoAppend: Tag, Raw, Extra, Role, LeaderEpoch go to log.Log.AppendBatches, whose LeaderEpoch option fences. Answer: Appended,
-	// which may come before the bytes are on the device.
+	// DoAppend: Tag, Raw, Extra, Role, LeaderEpoch go to log.Log.AppendBatches, or for an EndTxn to log.Log.EndTxn; the LeaderEpoch
+	// option of both fences. Answer: Appended, which may come before the bytes are on the device.
 	DoAppend Kind = iota + 1
 	// DoRead: Tag, Offset, MaxBytes, Isolation. Answer: Read. Any number may be under way, also beside other work of the log.
 	DoRead
@@ -94,6 +94,7 @@ type Result struct {
 	// Fetch. The marks are those from before the read; -1 unknown.
 	Raw                                         []byte
 	Bytes                                       int64
+	Aborted                                     []log.AbortedTxn // for ReadCommitted
 	HighWatermark, LastStable, LogStart, LogEnd int64
 	Removal                                     int64 // the leader's ceiling, for followers: where the slowest replica is; -1 unknown
 	// Diverged: the asker's history parts from this log; EpochEnd says where. No records come with it.

@@ -63,7 +63,7 @@ type (
 	Reconfigure struct{ Config Config }
 )
 
-// Requests. Each gets one Reply with its Tag, which the caller chooses; only Produce with Acks 0 gets none.
+// Requests. Each gets one Reply with its Tag, which the caller chooses; only Produce with Acks 0 and Withdraw get none.
 type (
 	// Produce appends one encoded batch. Raw is handed on and must not be touched until DoAppend was carried out.
 	Produce struct {
@@ -71,9 +71,28 @@ type (
 		Raw     []byte
 		Acks    int8          // 0, 1, or -1: all in-sync replicas
 		Timeout time.Duration // for Acks -1; 0: 30 s
+		// LeaderEpoch under which the request is made; nil unchecked.
+		LeaderEpoch *int32
 		// Extra is handed on to DoAppend: what else the shell needs for it, a transaction marker in place of Raw, say.
 		Extra any
 	}
+	// EndTxn has the leader write the marker that ends a producer's transaction (WriteTxnMarkers). It is a Produce with Acks -1
+	// without Raw; DoAppend then means log.Log.EndTxn.
+	EndTxn struct {
+		From               NodeID // who asks over the Transport
+		Tag                uint64
+		ProducerID         int64
+		ProducerEpoch      int16
+		Commit             bool
+		CoordinatorEpoch   int32
+		TransactionVersion int8
+		LeaderEpoch        int32         // under which the request is made; -1 unchecked
+		BrokerEpoch        int64         // of who asks; -1 unknown
+		Timeout            time.Duration // 0: 30 s
+		Extra              any           // handed on to DoAppend; nil: the EndTxn itself
+	}
+	// Withdraw drops a consumer's FetchRequest that nobody waits for any more: it gets no Reply.
+	Withdraw struct{ Tag uint64 }
 	// FetchRequest asks for records, of a follower (From is its node) or a consumer (From is NoNode).
 	FetchRequest struct {
 		From             NodeID
@@ -121,8 +140,10 @@ type (
 		Raw   []byte // handed on to the Reply; may be nil if the shell keeps the bytes itself
 		Bytes int64  // how many there are
 		Next  int64  // offset behind the last whole batch; the offset asked for if there is none
-		Err   error
-		State LogState
+		// Aborted are the transactions a ReadCommitted reader of these bytes must leave out; handed on to the Reply.
+		Aborted []log.AbortedTxn
+		Err     error
+		State   LogState
 	}
 	// Truncated answers DoTruncate and DoReset.
 	Truncated struct {
@@ -155,6 +176,8 @@ func (ISRAnswer) event()     {}
 func (Stop) event()          {}
 func (Reconfigure) event()   {}
 func (Produce) event()       {}
+func (EndTxn) event()        {}
+func (Withdraw) event()      {}
 func (FetchRequest) event()  {}
 func (EpochRequest) event()  {}
 func (FetchResponse) event() {}

@@ -232,7 +232,7 @@ func (p *Partition) read(e Read) {
 		return
 	}
 	r := p.fetchResult(i, None)
-	r.Raw, r.Bytes = e.Raw, e.Bytes
+	r.Raw, r.Bytes, r.Aborted = e.Raw, e.Bytes, e.Aborted
 	p.reply(i, r, e.Tag)
 }
 
@@ -270,6 +270,16 @@ func (p *Partition) serveHeld() {
 	for i := range p.fetches.slots {
 		if p.fetches.slots[i].state == held {
 			p.serve(i)
+		}
+	}
+}
+
+// withdraw forgets a consumer's fetch.
+func (p *Partition) withdraw(e Withdraw) {
+	for i := range p.fetches.slots {
+		if s := &p.fetches.slots[i]; s.state != freeSlot && s.req.From == NoNode && s.req.Tag == e.Tag {
+			p.fetches.remove(i)
+			return
 		}
 	}
 }

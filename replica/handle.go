@@ -15,19 +15,21 @@ import (
 // while the roles change; after the replica was deleted it refuses.
 type Handle struct{ r *runner }
 
-// RefusedError says why a batch is not in the log. errors.Is(err, NotLeaderOrFollower) and the like.
+// RefusedError says why a request was not done: what was to be appended is not in the log. errors.Is(err,
+// NotLeaderOrFollower) and the like.
 type RefusedError struct {
 	Partition   log.TopicPartition
+	Request     string // what was asked for: "append to", "end of a transaction in", "fetch from", "end of an epoch in"
 	Code        ErrorCode
-	Leader      NodeID // with NotLeaderOrFollower: who leads, as far as this replica knows; NoNode
+	Leader      NodeID // who leads, as far as this replica knows; NoNode
 	LeaderEpoch int32  // its epoch; -1 unknown
 	Cause       error  // the log's own error, if there is one
 }
 
 // Error is one sentence.
 func (e *RefusedError) Error() string {
-	s := fmt.Sprintf("append to %s refused: %s", e.Partition, e.Code)
-	if e.Code == NotLeaderOrFollower && e.Leader != NoNode {
+	s := fmt.Sprintf("%s %s refused: %s", e.Request, e.Partition, e.Code.String())
+	if (e.Code == NotLeaderOrFollower || e.Code == FencedLeaderEpoch) && e.Leader != NoNode {
 		s += fmt.Sprintf(" (node %d leads epoch %d)", e.Leader, e.LeaderEpoch)
 	}
 	if e.Cause != nil {
@@ -53,10 +55,34 @@ func (e *RefusedError) Unwrap() []error {
 // leadership ended meanwhile and whether it survives is the next leader's to say. ctx's error alone: it is not in the
 // log. ErrNodeClosed, ErrNoReplica.
 func (h *Handle) Append(ctx context.Context, raw []byte, acks int8) (log.Appended, error) {
-	r, nothing := h.r, log.Appended{Base: -1, Last: -1, AppendTime: -1}
 	if _, err := record.View(raw); err != nil {
-		return nothing, &RefusedError{Partition: r.tp, Code: CorruptMessage, Leader: NoNode, LeaderEpoch: -1, Cause: err}
+		return nothing, &RefusedError{Partition: h.r.tp, Request: appendTo, Code: CorruptMessage, Leader: NoNode, LeaderEpoch: -1, Cause: err}
 	}
+	c := newCall(raw, acks)
+	if acks == 0 {
+		c.raw, c.acks = bytes.Clone(raw), 1 // the replica answers, so that the request can be counted; nobody listens
+	}
+	return h.carry(ctx, c, acks != 0)
+}
+
+// EndTxn has the leader write the marker that ends a producer's transaction, and waits until it is committed (acks -1). p and o
+// are those of log.Log.EndTxn; o.LeaderEpoch is the leader epoch under which the coordinator asks (FencedLeaderEpoch,
+// UnknownLeaderEpoch), o.Durability is not looked at. Errors are Append's and *log.ConfigError. After an error that leaves it
+// open whether the marker is in the log it is asked for again: a second marker does no harm.
+func (h *Handle) EndTxn(ctx context.Context, p record.Producer, commit bool, o log.EndTxnOptions) (log.Appended, error) {
+	if err := o.Validate(); err != nil {
+		return nothing, err
+	}
+	c := newCall(nil, -1)
+	c.marker = marker(p, commit, o)
+	return h.carry(ctx, c, true)
+}
+
+var nothing = log.Appended{Base: -1, Last: -1, AppendTime: -1}
+
+// carry hands a call to the replica, and waits for its end if it should.
+func (h *Handle) carry(ctx context.Context, c *call, wait bool) (log.Appended, error) {
+	r := h.r
 	select {
 	case r.slots <- struct{}{}:
 	default:
@@ -67,10 +93,6 @@ func (h *Handle) Append(ctx context.Context, raw []byte, acks int8) (log.Appende
 		case <-r.node.ctx.Done():
 			return nothing, ErrNodeClosed
 		}
-	}
-	c := &call{raw: raw, acks: acks, done: make(chan Result, 1), placed: make(chan struct{})}
-	if acks == 0 {
-		c.raw, c.acks = bytes.Clone(raw), 1 // the replica answers, so that the request can be counted; nobody listens
 	}
 	err := ctx.Err()
 	if deadline, ok := ctx.Deadline(); ok && err == nil {
@@ -86,7 +108,7 @@ func (h *Handle) Append(ctx context.Context, raw []byte, acks int8) (log.Appende
 		<-r.slots
 		return nothing, h.gone()
 	}
-	if acks == 0 {
+	if !wait {
 		return nothing, nil
 	}
 	select {
@@ -150,9 +172,10 @@ func (s Status) Lag(f FollowerStatus) int64 {
 	return max(s.Offsets.LogEnd-f.LogEnd, 0)
 }
 
-// call is one Append.
+// call is one Append or EndTxn. That of another node has no slot, and nobody waits for it here.
 type call struct {
 	raw     []byte
+	marker  *EndTxn // nil: raw is appended
 	acks    int8
 	timeout time.Duration
 	state   atomic.Int32
@@ -171,6 +194,17 @@ const (
 func (c *call) begin() bool    { return c.state.CompareAndSwap(callWaits, callBegun) }
 func (c *call) withdraw() bool { return c.state.CompareAndSwap(callWaits, callWithdrawn) }
 
+func newCall(raw []byte, acks int8) *call {
+	return &call{raw: raw, acks: acks, done: make(chan Result, 1), placed: make(chan struct{})}
+}
+
+func (c *call) request() string {
+	if c.marker != nil {
+		return endTxnIn
+	}
+	return appendTo
+}
+
 // end notes what the log said. The runner calls it.
 func (c *call) end(got log.Appended, err error) {
 	c.got, c.err = got, err
@@ -183,8 +217,12 @@ func (c *call) answer(r *runner, res Result) {
 	<-r.slots
 }
 
-// outcome is a Result as a Go caller wants it.
 func (c *call) outcome(tp log.TopicPartition, res Result) (log.Appended, error) {
+	return outcome(tp, c.request(), res)
+}
+
+// outcome is a Result as a Go caller wants it.
+func outcome(tp log.TopicPartition, request string, res Result) (log.Appended, error) {
 	got := log.Appended{Base: res.Base, Last: res.Last, AppendTime: res.AppendTime, LogStart: res.LogStart, Duplicate: res.Duplicate}
 	switch {
 	case res.Err == None:
@@ -196,13 +234,30 @@ func (c *call) outcome(tp log.TopicPartition, res Result) (log.Appended, error) 
 		}
 		return got, &log.UnconfirmedError{Base: res.Base, Last: res.Last, Err: err}
 	default:
-		return got, &RefusedError{Partition: tp, Code: res.Err, Leader: res.Leader, LeaderEpoch: res.LeaderEpoch, Cause: res.Cause}
+		return got, refused(tp, request, res)
 	}
 }
+
+func refused(tp log.TopicPartition, request string, res Result) *RefusedError {
+	return &RefusedError{Partition: tp, Request: request, Code: res.Err, Leader: res.Leader, LeaderEpoch: res.LeaderEpoch, Cause: res.Cause}
+}
+
+// Values of RefusedError.Request.
+const (
+	appendTo  = "append to"
+	endTxnIn  = "end of a transaction in"
+	fetchFrom = "fetch from"
+	epochIn   = "end of an epoch in"
+)
 
 // produce hands a call to the core.
 func (r *runner) produce(c *call) {
 	r.lastTag++
 	r.asked[r.lastTag] = asker{call: c}
+	if m := c.marker; m != nil {
+		m.Tag, m.Timeout, m.Extra = r.lastTag, c.timeout, c
+		r.step(*m)
+		return
+	}
 	r.step(Produce{Tag: r.lastTag, Raw: c.raw, Acks: c.acks, Timeout: c.timeout, Extra: c})
 }

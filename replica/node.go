@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -93,6 +94,10 @@ type Node struct {
 	served  chan struct{}
 	serving error // why Serve returned; after served
 
+	asking  sync.Mutex // guards the next two; nothing is called under it
+	awaited map[uint64]awaited
+	lastAsk uint64 // tag; the upper half is random, so that answers to an earlier life do not fit
+
 	mu       sync.RWMutex // guards the rest; not held while a partition works
 	closed   bool
 	replicas map[log.TopicPartition]*runner
@@ -117,6 +122,7 @@ func NewNode(c NodeConfig) (*Node, error) {
 		conf: c, unclean: !clean, epoch: c.BrokerEpoch,
 		fast: newPool(c.Workers), slow: newPool(c.SlowWorkers), talk: newPool(64), clock: newTimeline[*runner](),
 		served: make(chan struct{}), replicas: make(map[log.TopicPartition]*runner), peers: make(map[NodeID]Peer),
+		awaited: make(map[uint64]awaited), lastAsk: uint64(rand.Uint32()) << 32,
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if c.BrokerEpoch > 0 {
@@ -244,18 +250,47 @@ func (n *Node) deliver(e Envelope) {
 	n.mu.RUnlock()
 	switch m := e.Message.(type) {
 	case FetchRequest:
-		m.From = e.From
+		consumer := m.From == NoNode
+		if !consumer {
+			m.From = e.From
+		}
 		if r != nil {
-			r.postRemote(m)
+			r.post(mail{event: m, remote: true, from: e.From})
 			return
 		}
-		n.conf.Transport.Send(e.From, e.Partition, FetchResponse{From: n.conf.Self, Tag: m.Tag, Result: refusal(UnknownTopicOrPartition)})
+		n.answer(e.From, e.Partition, m.Tag, consumer, refusal(UnknownTopicOrPartition))
 	case FetchResponse:
 		m.From = e.From
 		if r != nil {
-			r.postRemote(m)
+			r.post(mail{event: m, remote: true, from: e.From})
 		}
+	case EpochRequest:
+		m.From = NoNode
+		if r != nil {
+			r.post(mail{event: m, remote: true, from: e.From})
+			return
+		}
+		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
+	case EndTxn:
+		m.From = e.From
+		if r != nil {
+			r.post(mail{event: m, remote: true, from: e.From})
+			return
+		}
+		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
+	case Answer:
+		n.answered(e.From, m.Tag, m)
 	}
+}
+
+// answer sends the Result of a request, to a follower or to who asked as a client.
+func (n *Node) answer(to NodeID, tp log.TopicPartition, tag uint64, client bool, res Result) {
+	res.Cause = nil
+	if client {
+		n.conf.Transport.Send(to, tp, Answer{From: n.conf.Self, Tag: tag, Result: res})
+		return
+	}
+	n.conf.Transport.Send(to, tp, FetchResponse{From: n.conf.Self, Tag: tag, Result: res})
 }
 
 // refusal is a Result that knows nothing but a code.

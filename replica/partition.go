@@ -82,6 +82,10 @@ func (p *Partition) Step(now time.Time, in Event, out []Action) []Action {
 		p.read(e)
 	case Produce:
 		p.produce(e)
+	case EndTxn:
+		p.endTxn(e)
+	case Withdraw:
+		p.withdraw(e)
 	case Appended:
 		p.appended(e)
 	case FetchResponse:

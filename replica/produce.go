@@ -18,6 +18,7 @@ type entry struct {
 	raw      []byte
 	extra    any
 	acks     int8
+	epoch    int32 // under which it was asked for; -1 unchecked
 	deadline time.Time
 	answered bool
 }
@@ -81,20 +82,32 @@ func (w *waits) add(n waiter) {
 
 // produce takes a request. What it may do is judged when its turn comes.
 func (p *Partition) produce(e Produce) {
-	code := p.check(-1, true)
+	epoch := int32(-1)
+	if e.LeaderEpoch != nil {
+		epoch = *e.LeaderEpoch
+	}
+	code := p.check(epoch, true)
 	if code == None && (e.Acks < -1 || e.Acks > 1) {
 		code = InvalidRequiredAcks
 	}
 	if e.Timeout <= 0 {
 		e.Timeout = defaultProduceTimeout
 	}
-	n := entry{tag: e.Tag, raw: e.Raw, extra: e.Extra, acks: e.Acks, deadline: p.now.Add(e.Timeout)}
+	n := entry{tag: e.Tag, raw: e.Raw, extra: e.Extra, acks: e.Acks, epoch: epoch, deadline: p.now.Add(e.Timeout)}
 	if code != None {
 		p.refuse(n, code)
 		return
 	}
 	p.queue.push(n)
 	p.settle()
+}
+
+// endTxn is a produce request whose bytes the log makes.
+func (p *Partition) endTxn(e EndTxn) {
+	if e.Extra == nil {
+		e.Extra = e
+	}
+	p.produce(Produce{Tag: e.Tag, Acks: -1, Timeout: e.Timeout, LeaderEpoch: &e.LeaderEpoch, Extra: e.Extra})
 }
 
 func (p *Partition) refuse(n entry, code ErrorCode) {
@@ -108,7 +121,7 @@ func (p *Partition) refuse(n entry, code ErrorCode) {
 func (p *Partition) appendNext() {
 	for p.queue.len() > 0 {
 		n := p.queue.pop()
-		code := p.check(-1, true)
+		code := p.check(n.epoch, true)
 		if code == None && n.acks == -1 && len(p.lead.isr) < p.minISR() {
 			code = NotEnoughReplicas
 		}

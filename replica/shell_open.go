@@ -24,10 +24,10 @@ func (r *runner) before(m mail) {
 	switch {
 	case r.opening:
 		r.held = append(r.held, m)
-	case m.call != nil:
+	case m.call != nil || m.question != nil || m.remote:
 		res := refusal(KafkaStorageError)
 		res.Cause = r.err
-		m.call.answer(r, res)
+		r.refuse(m, res)
 	case stopped && stop.Delete:
 		r.remove()
 	}

@@ -16,20 +16,25 @@ const (
 
 // mail is what waits for a runner: one of its fields.
 type mail struct {
-	event   Event
-	call    *call        // of a Handle
-	opened  *opened      // the log is there, or is not
-	settled func() Event // ends work that the slow pool did
-	renewed int64        // a new broker epoch
-	remote  bool         // event came from another node
-	last    bool         // the node closes
+	event     Event
+	call      *call        // of a Handle
+	question  *question    // of a Handle
+	withdrawn bool         // nobody waits for the question any more
+	opened    *opened      // the log is there, or is not
+	settled   func() Event // ends work that the slow pool did
+	renewed   int64        // a new broker epoch
+	remote    bool         // event came from another node
+	from      NodeID       // which
+	last      bool         // the node closes
 }
 
 // asker is who gets the Reply to a request.
 type asker struct {
-	call *call  // a producer here, or
-	node NodeID // another node
-	tag  uint64 // that calls the request this
+	call     *call     // a producer here, or
+	question *question // somebody else here, or
+	node     NodeID    // another node
+	tag      uint64    // that calls the request this
+	client   bool      // and is no follower
 }
 
 // runner owns a replica: its mailbox, its core, its log and its timer. It runs in the node's fast pool when there is mail,
@@ -58,6 +63,7 @@ type runner struct {
 	held       []mail // came before the log was open
 	spare      []mail
 	asked      map[uint64]asker
+	ends       ends // what other nodes asked to end
 	lastTag    uint64
 	actions    []Action
 	pending    []Event
@@ -97,8 +103,6 @@ func (r *runner) post(m mail) bool {
 	return true
 }
 
-func (r *runner) postRemote(e Event) { r.post(mail{event: e, remote: true}) }
-
 // run is one turn in the pool.
 func (r *runner) run() (more bool) {
 	for done := 0; done < runEvents; {
@@ -137,15 +141,29 @@ func (r *runner) take(m mail) {
 		r.before(m)
 	case m.call != nil:
 		r.produce(m.call)
+	case m.question != nil:
+		r.pose(m.question, m.withdrawn)
 	case m.renewed != 0:
 		r.conf.BrokerEpoch = m.renewed
 		r.step(Reconfigure{r.conf})
 	default:
 		switch e := m.event.(type) {
 		case FetchRequest:
-			r.lastTag++
-			r.asked[r.lastTag] = asker{node: e.From, tag: e.Tag}
-			e.Tag = r.lastTag
+			e.Tag = r.remote(m.from, e.Tag, e.From == NoNode)
+			r.step(e)
+			return
+		case EpochRequest:
+			e.Tag = r.remote(m.from, e.Tag, true)
+			r.step(e)
+			return
+		case EndTxn:
+			if r.ends.old(&e) {
+				return
+			}
+			e.Tag = r.remote(m.from, e.Tag, true)
+			c := newCall(nil, -1)
+			c.marker = &e
+			e.Extra = c
 			r.step(e)
 			return
 		case Assign:
@@ -155,6 +173,13 @@ func (r *runner) take(m mail) {
 		}
 		r.step(m.event)
 	}
+}
+
+// remote notes who asks, and gives the request a tag of this node.
+func (r *runner) remote(from NodeID, tag uint64, client bool) uint64 {
+	r.lastTag++
+	r.asked[r.lastTag] = asker{node: from, tag: tag, client: client}
+	return r.lastTag
 }
 
 // step takes one event, carries out what follows, and takes the answers that are there at once.
@@ -215,15 +240,11 @@ func (r *runner) shut() {
 	r.held, r.box = nil, nil
 	r.mailMu.Unlock()
 	for _, m := range rest {
-		if m.call != nil {
-			m.call.answer(r, refusal(NotLeaderOrFollower))
-		}
+		r.refuse(m, refusal(NotLeaderOrFollower))
 	}
 	for tag, a := range r.asked { // a core that was stopped has answered all but what its log is still at
 		delete(r.asked, tag)
-		if a.call != nil {
-			a.call.answer(r, refusal(NotLeaderOrFollower))
-		}
+		r.tell(a, refusal(NotLeaderOrFollower))
 	}
 	if r.unpin != nil {
 		r.unpin()

@@ -148,12 +148,19 @@ func (r *runner) changed(l *log.Log) LogChanged {
 
 // append writes to the page cache, so that it need not leave the partition's turn; syncs are DoSync's.
 func (r *runner) append(l *log.Log, a *Action) Event {
-	if c, ok := a.Extra.(*call); ok && !c.begin() {
+	c, ours := a.Extra.(*call)
+	if ours && !c.begin() {
 		return Appended{Tag: a.Tag, Base: -1, Last: -1, AppendTime: -1, Err: context.Canceled, State: r.state(l)}
 	}
 	r.shared = shared{}
-	got, err := l.AppendBatches(r.node.ctx, a.Raw, log.AppendOptions{As: a.Role, LeaderEpoch: &a.LeaderEpoch, Durability: log.Buffered})
-	if c, ok := a.Extra.(*call); ok {
+	var got log.Appended
+	var err error
+	if ours && c.marker != nil {
+		got, err = c.marker.write(r.node.ctx, l, &a.LeaderEpoch)
+	} else {
+		got, err = l.AppendBatches(r.node.ctx, a.Raw, log.AppendOptions{As: a.Role, LeaderEpoch: &a.LeaderEpoch, Durability: log.Buffered})
+	}
+	if ours {
 		c.end(got, err)
 	}
 	if err == nil {
@@ -203,7 +210,7 @@ func (r *runner) readRaw(l *log.Log, a Action) Read {
 		return e
 	}
 	if e.Next, e.Err = f.NextOffset(); e.Err == nil {
-		e.Raw, e.Bytes = raw, int64(len(raw))
+		e.Raw, e.Bytes, e.Aborted = raw, int64(len(raw)), f.Aborted()
 	}
 	return e
 }
@@ -215,12 +222,38 @@ func (r *runner) reply(a *Action) {
 		return
 	}
 	delete(r.asked, a.Tag)
-	if to.call != nil {
-		to.call.answer(r, a.Result)
-		return
+	r.tell(to, a.Result)
+}
+
+// tell gives a Result to who waits for it.
+func (r *runner) tell(to asker, res Result) {
+	switch {
+	case to.call != nil:
+		to.call.answer(r, res)
+	case to.question != nil:
+		to.question.done <- res
+	default:
+		r.node.answer(to.node, r.tp, to.tag, to.client, res)
 	}
-	a.Result.Cause = nil
-	r.node.conf.Transport.Send(to.node, r.tp, FetchResponse{From: r.node.conf.Self, Tag: to.tag, Result: a.Result})
+}
+
+// refuse answers a request that did not come to the core.
+func (r *runner) refuse(m mail, res Result) {
+	switch {
+	case m.call != nil:
+		r.tell(asker{call: m.call}, res)
+	case m.question != nil && !m.withdrawn:
+		r.tell(asker{question: m.question}, res)
+	case m.remote:
+		switch e := m.event.(type) {
+		case FetchRequest:
+			r.tell(asker{node: m.from, tag: e.Tag, client: e.From == NoNode}, res)
+		case EpochRequest:
+			r.tell(asker{node: m.from, tag: e.Tag, client: true}, res)
+		case EndTxn:
+			r.tell(asker{node: m.from, tag: e.Tag, client: true}, res)
+		}
+	}
 }
 
 // propose asks the controller, and sees to it that there is an answer.

@@ -18,7 +18,8 @@ type Transport interface {
 	Serve(ctx context.Context, deliver func(Envelope)) error
 }
 
-// Message is what replicas say to each other: a FetchRequest or a FetchResponse.
+// Message is what nodes say to each other: a FetchRequest and its FetchResponse between replicas; a consumer's FetchRequest (From
+// is NoNode), an EpochRequest, an EndTxn and their Answer between a client of one node and a replica of another.
 type Message interface {
 	Event
 	message()
@@ -26,9 +27,21 @@ type Message interface {
 
 func (FetchRequest) message()  {}
 func (FetchResponse) message() {}
+func (EpochRequest) message()  {}
+func (EndTxn) message()        {}
+func (Answer) message()        {}
+
+// Answer is the Result of what a client of another node asked for.
+type Answer struct {
+	From   NodeID
+	Tag    uint64 // of the request
+	Result Result
+}
+
+func (Answer) event() {}
 
 // Envelope is a message that arrived. From is who sent it as far as the transport knows; what the message says of that does
-// not count.
+// not count, except that a FetchRequest of NoNode is a consumer's.
 type Envelope struct {
 	From      NodeID
 	Partition log.TopicPartition

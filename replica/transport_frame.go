@@ -11,25 +11,30 @@ import (
 
 // A frame on the wire, all numbers big-endian:
 //
-//	+--------+------+-------+-----------+-------+--------------------------------+-------------------------+
-//	| length | kind | topic | partition | topic | fields of the message, each of | Raw of a FetchResponse: |
-//	|   4    |  1   | len 2 |     4     | bytes | a fixed size, in a fixed order | the rest                |
-//	+--------+------+-------+-----------+-------+--------------------------------+-------------------------+
+//	+--------+------+-------+-----------+-------+--------------------------------+------------------+---------------+
+//	| length | kind | topic | partition | topic | fields of the message, each of | Aborted of an    | Raw of        |
+//	|   4    |  1   | len 2 |     4     | bytes | a fixed size, in a fixed order | Answer: 4 + 32 n | a Result: all |
+//	+--------+------+-------+-----------+-------+--------------------------------+------------------+---------------+
 //
 // length counts what comes behind it. A connection begins with a hello: the magic, the version, the sender's node and the
 // node it means to reach.
 const (
 	frameFetch    byte = 1
 	frameResponse byte = 2
+	frameEpoch    byte = 3
+	frameEndTxn   byte = 4
+	frameAnswer   byte = 5
 
-	frameHead     = 1 + 2 + 4
-	fetchSize     = 8*8 + 4*2 + 2 // of the fields of a FetchRequest
-	responseSize  = 8*11 + 4*3 + 2 + 2
-	maxTopic      = 249
-	helloSize     = 16
-	wireVersion   = 1
-	helloMagic    = "plrp"
-	frameOverhead = frameHead + maxTopic + responseSize
+	frameHead    = 1 + 2 + 4
+	fetchSize    = 8*8 + 4*2 + 2 // of the fields of a FetchRequest
+	epochSize    = 8 + 4*2
+	endTxnSize   = 8*4 + 4*2 + 2 + 2
+	abortedSize  = 8 * 4
+	responseSize = 8*11 + 4*3 + 2 + 2
+	maxTopic     = 249
+	helloSize    = 16
+	wireVersion  = 2
+	helloMagic   = "plrp"
 )
 
 // ErrFrame: bytes that are no message.
@@ -60,11 +65,7 @@ func decodeHello(b []byte) (from, to NodeID, err error) {
 func appendFrame(b []byte, tp log.TopicPartition, m Message) (head, raw []byte) {
 	begin := len(b)
 	b = append(b, 0, 0, 0, 0)
-	kind := frameFetch
-	if _, ok := m.(FetchResponse); ok {
-		kind = frameResponse
-	}
-	b = append(b, kind)
+	b = append(b, kindOf(m))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(tp.Topic)))
 	b = binary.BigEndian.AppendUint32(b, uint32(tp.Partition))
 	b = append(b, tp.Topic...)
@@ -73,17 +74,44 @@ func appendFrame(b []byte, tp log.TopicPartition, m Message) (head, raw []byte) 
 	case FetchRequest:
 		w.i64(int64(m.Tag), m.Offset, m.LogStart, m.BrokerEpoch, m.MaxBytes, m.MinBytes, int64(m.MaxWait), 0)
 		w.i32(m.LeaderEpoch, m.LastFetchedEpoch)
-		w.b = append(w.b, byte(m.Isolation), flag(m.UncleanStop))
+		w.b = append(w.b, byte(m.Isolation), flag(m.UncleanStop)|flag(m.From == NoNode)<<1)
 	case FetchResponse:
-		r := &m.Result
-		w.i64(int64(m.Tag), r.Base, r.Last, r.AppendTime, r.Bytes, r.HighWatermark, r.LastStable, r.LogStart, r.LogEnd, r.Removal, r.EpochEnd.End)
-		w.i32(r.EpochEnd.Epoch, int32(r.Leader), r.LeaderEpoch)
-		w.b = binary.BigEndian.AppendUint16(w.b, uint16(r.Err))
-		w.b = append(w.b, flag(r.Diverged), flag(r.Duplicate))
-		raw = r.Raw
+		w.result(m.Tag, &m.Result)
+		raw = m.Result.Raw
+	case EpochRequest:
+		w.i64(int64(m.Tag))
+		w.i32(m.LeaderEpoch, m.Epoch)
+	case EndTxn:
+		w.i64(int64(m.Tag), m.ProducerID, m.BrokerEpoch, int64(m.Timeout))
+		w.i32(m.CoordinatorEpoch, m.LeaderEpoch)
+		w.b = binary.BigEndian.AppendUint16(w.b, uint16(m.ProducerEpoch))
+		w.b = append(w.b, flag(m.Commit), byte(m.TransactionVersion))
+	case Answer:
+		w.result(m.Tag, &m.Result)
+		w.i32(int32(len(m.Result.Aborted)))
+		for _, t := range m.Result.Aborted {
+			w.i64(t.ProducerID, t.FirstOffset, t.LastOffset, t.LastStable)
+		}
+		raw = m.Result.Raw
 	}
 	binary.BigEndian.PutUint32(w.b[begin:], uint32(len(w.b)-begin-4+len(raw)))
 	return w.b, raw
+}
+
+func kindOf(m Message) byte {
+	switch m.(type) {
+	case FetchRequest:
+		return frameFetch
+	case FetchResponse:
+		return frameResponse
+	case EpochRequest:
+		return frameEpoch
+	case EndTxn:
+		return frameEndTxn
+	case Answer:
+		return frameAnswer
+	}
+	return 0
 }
 
 // decodeFrame is the inverse, without the length. The message's Raw is part of b.
@@ -106,6 +134,13 @@ func decodeFrame(b []byte) (tp log.TopicPartition, m Message, err error) {
 		m, err = decodeFetch(reader{b})
 	case kind == frameResponse && len(b) >= responseSize:
 		m, err = decodeResponse(reader{b})
+	case kind == frameEpoch && len(b) == epochSize:
+		r := reader{b}
+		m = EpochRequest{From: NoNode, Tag: uint64(r.i64()), LeaderEpoch: r.i32(), Epoch: r.i32()}
+	case kind == frameEndTxn && len(b) == endTxnSize:
+		m, err = decodeEndTxn(reader{b})
+	case kind == frameAnswer && len(b) >= responseSize+4:
+		m, err = decodeAnswer(reader{b})
 	default:
 		err = fmt.Errorf("%w: kind %d of %d bytes", ErrFrame, kind, len(b))
 	}
@@ -117,29 +152,69 @@ func decodeFetch(r reader) (Message, error) {
 	m.MaxWait = time.Duration(r.i64())
 	r.i64()
 	m.LeaderEpoch, m.LastFetchedEpoch = r.i32(), r.i32()
-	m.Isolation, m.UncleanStop = log.Isolation(r.b[0]), r.b[1] != 0
-	if m.Offset < 0 || m.MaxBytes < 0 || m.MinBytes < 0 || m.MaxWait < 0 || m.Isolation > log.LogEnd {
+	m.Isolation, m.UncleanStop = log.Isolation(r.b[0]), r.b[1]&1 != 0
+	furthest := log.LogEnd
+	if r.b[1]&2 != 0 {
+		m.From, furthest = NoNode, log.ReadCommitted
+	}
+	if m.Offset < 0 || m.MaxBytes < 0 || m.MinBytes < 0 || m.MaxWait < 0 || m.Isolation > furthest {
 		return nil, fmt.Errorf("%w: a fetch with a negative or unknown field", ErrFrame)
 	}
 	return m, nil
 }
 
 func decodeResponse(r reader) (Message, error) {
-	m := FetchResponse{Tag: uint64(r.i64())}
-	res := &m.Result
+	m := FetchResponse{}
+	m.Tag = r.result(&m.Result)
+	return m, r.raw(&m.Result)
+}
+
+func decodeAnswer(r reader) (Message, error) {
+	m := Answer{}
+	m.Tag = r.result(&m.Result)
+	n := r.i32()
+	if n < 0 || int64(n)*abortedSize > int64(len(r.b)) {
+		return nil, fmt.Errorf("%w: %d aborted transactions in %d bytes", ErrFrame, n, len(r.b))
+	}
+	for range n {
+		m.Result.Aborted = append(m.Result.Aborted, log.AbortedTxn{ProducerID: r.i64(), FirstOffset: r.i64(), LastOffset: r.i64(), LastStable: r.i64()})
+	}
+	return m, r.raw(&m.Result)
+}
+
+func decodeEndTxn(r reader) (Message, error) {
+	m := EndTxn{Tag: uint64(r.i64()), ProducerID: r.i64(), BrokerEpoch: r.i64(), Timeout: time.Duration(r.i64()), CoordinatorEpoch: r.i32(), LeaderEpoch: r.i32()}
+	m.ProducerEpoch = int16(binary.BigEndian.Uint16(r.b))
+	m.Commit, m.TransactionVersion = r.b[2] != 0, int8(r.b[3])
+	o := log.EndTxnOptions{CoordinatorEpoch: m.CoordinatorEpoch, TransactionVersion: int(m.TransactionVersion)}
+	if err := o.Validate(); err != nil || m.Timeout < 0 {
+		return nil, fmt.Errorf("%w: an end of a transaction with a negative or unknown field", ErrFrame)
+	}
+	return m, nil
+}
+
+// result takes the fields of a Result and the tag before them.
+func (r *reader) result(res *Result) (tag uint64) {
+	tag = uint64(r.i64())
 	res.Base, res.Last, res.AppendTime, res.Bytes = r.i64(), r.i64(), r.i64(), r.i64()
 	res.HighWatermark, res.LastStable, res.LogStart, res.LogEnd, res.Removal = r.i64(), r.i64(), r.i64(), r.i64(), r.i64()
 	res.EpochEnd.End = r.i64()
 	res.EpochEnd.Epoch, res.Leader, res.LeaderEpoch = r.i32(), NodeID(r.i32()), r.i32()
 	res.Err = ErrorCode(binary.BigEndian.Uint16(r.b))
 	res.Diverged, res.Duplicate = r.b[2] != 0, r.b[3] != 0
-	if r.b = r.b[4:]; len(r.b) > 0 {
+	r.b = r.b[4:]
+	return tag
+}
+
+// raw takes the rest.
+func (r *reader) raw(res *Result) error {
+	if len(r.b) > 0 {
 		res.Raw = r.b
 	}
 	if res.Bytes != int64(len(res.Raw)) {
-		return nil, fmt.Errorf("%w: %d bytes of records, not %d", ErrFrame, len(res.Raw), res.Bytes)
+		return fmt.Errorf("%w: %d bytes of records, not %d", ErrFrame, len(res.Raw), res.Bytes)
 	}
-	return m, nil
+	return nil
 }
 
 func flag(b bool) byte {
@@ -155,6 +230,14 @@ func (w *writer) i64(list ...int64) {
 	for _, v := range list {
 		w.b = binary.BigEndian.AppendUint64(w.b, uint64(v))
 	}
+}
+
+// result is all of a Result but its Raw.
+func (w *writer) result(tag uint64, r *Result) {
+	w.i64(int64(tag), r.Base, r.Last, r.AppendTime, r.Bytes, r.HighWatermark, r.LastStable, r.LogStart, r.LogEnd, r.Removal, r.EpochEnd.End)
+	w.i32(r.EpochEnd.Epoch, int32(r.Leader), r.LeaderEpoch)
+	w.b = binary.BigEndian.AppendUint16(w.b, uint16(r.Err))
+	w.b = append(w.b, flag(r.Diverged), flag(r.Duplicate))
 }
 
 func (w *writer) i32(list ...int32) {

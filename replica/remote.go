@@ -1,0 +1,156 @@
+package replica
+
+import (
+	"context"
+	"time"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+)
+
+// Remote is a replica of another node, asked over the Transport. What is not answered within Config.FetchLimit is asked again,
+// until ctx ends. It is safe for concurrent use.
+type Remote struct {
+	node *Node
+	at   NodeID
+	tp   log.TopicPartition
+}
+
+// Remote is the replica of a partition at another node, whether there is one or not. A node does not ask itself: Partition is
+// for its own replicas.
+func (n *Node) Remote(at NodeID, tp log.TopicPartition) *Remote { return &Remote{n, at, tp} }
+
+// Fetch is Handle.Fetch at the other node. One that ctx ends is forgotten there after MaxWait.
+func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetched, error) {
+	if err := o.validate(offset); err != nil {
+		return nil, of(err, r.tp)
+	}
+	e := o.request(ctx, offset)
+	res, err := r.node.ask(ctx, r.at, r.tp, e.MaxWait, func(tag uint64) Message {
+		e.Tag = tag
+		return e
+	})
+	if err != nil {
+		return nil, err
+	}
+	return fetched(r.tp, &e, res)
+}
+
+// EndOfEpoch is Handle.EndOfEpoch at the other node.
+func (r *Remote) EndOfEpoch(ctx context.Context, epoch int32, leaderEpoch *int32) (log.EpochEnd, error) {
+	res, err := r.node.ask(ctx, r.at, r.tp, 0, func(tag uint64) Message {
+		return EpochRequest{From: NoNode, Tag: tag, LeaderEpoch: given(leaderEpoch), Epoch: epoch}
+	})
+	return epochEnd(r.tp, res, err)
+}
+
+// EndTxn is Handle.EndTxn at the other node. If ctx ends before the answer, it is unknown whether the marker is in the log, or
+// will be: until a later EndTxn for this producer has been answered, the producer must not begin another transaction. A request
+// that arrives after a later one of the same producer is not carried out.
+func (r *Remote) EndTxn(ctx context.Context, p record.Producer, commit bool, o log.EndTxnOptions) (log.Appended, error) {
+	if err := o.Validate(); err != nil {
+		return nothing, err
+	}
+	m := *marker(p, commit, o)
+	if deadline, ok := ctx.Deadline(); ok {
+		m.Timeout = max(time.Until(deadline), 1)
+	}
+	res, err := r.node.ask(ctx, r.at, r.tp, 0, func(tag uint64) Message {
+		m.Tag, m.BrokerEpoch = tag, r.node.brokerEpoch()
+		return m
+	})
+	if err != nil {
+		return nothing, err
+	}
+	return outcome(r.tp, endTxnIn, res)
+}
+
+// marker is the request of a marker.
+func marker(p record.Producer, commit bool, o log.EndTxnOptions) *EndTxn {
+	return &EndTxn{From: NoNode, ProducerID: p.ID, ProducerEpoch: p.Epoch, Commit: commit, CoordinatorEpoch: o.CoordinatorEpoch,
+		TransactionVersion: int8(o.TransactionVersion), LeaderEpoch: given(o.LeaderEpoch), BrokerEpoch: -1}
+}
+
+// write has the log make the marker.
+func (e *EndTxn) write(ctx context.Context, l *log.Log, leaderEpoch *int32) (log.Appended, error) {
+	return l.EndTxn(ctx, record.Producer{ID: e.ProducerID, Epoch: e.ProducerEpoch}, e.Commit, log.EndTxnOptions{
+		CoordinatorEpoch: e.CoordinatorEpoch, TransactionVersion: int(e.TransactionVersion), LeaderEpoch: leaderEpoch, Durability: log.Buffered})
+}
+
+func (n *Node) brokerEpoch() int64 {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.epoch <= 0 {
+		return -1
+	}
+	return n.epoch
+}
+
+// awaited is who waits for the Answer of a node.
+type awaited struct {
+	from   NodeID
+	answer chan Message // of capacity 1; what comes second is not needed
+}
+
+// ask sends a request until it is answered, each time with another tag: whichever answer comes first counts. patience is how
+// long the other side may take by what the request itself says.
+func (n *Node) ask(ctx context.Context, at NodeID, tp log.TopicPartition, patience time.Duration, request func(tag uint64) Message) (Result, error) {
+	m, err := n.exchange(ctx, at, tp, patience, request)
+	if err != nil {
+		return Result{}, err
+	}
+	a, ok := m.(Answer)
+	if !ok {
+		return refusal(Unknown), nil
+	}
+	return a.Result, nil
+}
+
+func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, patience time.Duration, request func(tag uint64) Message) (Message, error) {
+	if err := tp.Validate(); err != nil {
+		return nil, err
+	}
+	wait := awaited{at, make(chan Message, 1)}
+	var tags []uint64
+	defer func() {
+		n.asking.Lock()
+		defer n.asking.Unlock()
+		for _, tag := range tags {
+			delete(n.awaited, tag)
+		}
+	}()
+	for {
+		n.asking.Lock()
+		n.lastAsk++
+		tag := n.lastAsk
+		n.awaited[tag] = wait
+		n.asking.Unlock()
+		tags = append(tags, tag)
+		n.conf.Transport.Send(at, tp, request(tag))
+		again := time.NewTimer(patience + n.conf.Config.withDefaults().FetchLimit)
+		select {
+		case m := <-wait.answer:
+			again.Stop()
+			return m, nil
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return nil, ctx.Err()
+		case <-n.ctx.Done():
+			again.Stop()
+			return nil, ErrNodeClosed
+		}
+	}
+}
+
+// answered gives an answer to who waits for it.
+func (n *Node) answered(from NodeID, tag uint64, m Message) {
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	if w, ok := n.awaited[tag]; ok && w.from == from {
+		select {
+		case w.answer <- m:
+		default:
+		}
+	}
+}
