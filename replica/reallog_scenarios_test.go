@@ -213,7 +213,7 @@ func TestLatestOffsetByIsolation(t *testing.T) {
 	require.Equal(t, [3]int64{3, 1, 0}, look())
 
 	// It ends, and what follows is plain: all is seen as soon as it is committed, though the log says nothing meanwhile.
-	_, err = n.log.EndTxn(t.Context(), record.Producer{ID: 7, Epoch: 1}, true, 0, 2)
+	_, err = n.log.EndTxn(t.Context(), record.Producer{ID: 7, Epoch: 1}, true, log.EndTxnOptions{TransactionVersion: 2})
 	require.NoError(t, err)
 	c.step(n, LogChanged{State: realState(n.log)})
 	c.step(n, Produce{Tag: 2, Raw: batchOf(t, "w"), Acks: 1})
