@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,7 +73,7 @@ func (a *appending) until(t *testing.T, n int64) {
 		select {
 		case err := <-a.done:
 			t.Fatal(err)
-		default:
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
@@ -199,6 +200,14 @@ func handedOver(t *testing.T, source, away string, want holdings) {
 	own, err := b.Consume("own", "read_committed", 0)
 	require.NoError(t, err)
 	require.Len(t, own.Records, 3)
+	for _, topic := range []string{"plain", "paid", "table"} {
+		producers, err := b.DescribeProducers(topic)
+		require.NoError(t, err)
+		require.NotEmpty(t, producers)
+		for _, p := range producers { // those that this cluster gives ids to begin at 0, too
+			require.GreaterOrEqual(t, p.ProducerID, int64(1)<<62, topic)
+		}
+	}
 	goesOn(t, b)
 	require.NoError(t, b.Stop())
 	dumpsInSilence(t, b.d, target, copied, "table")
