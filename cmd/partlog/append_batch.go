@@ -34,7 +34,7 @@ type appender struct {
 	next     int64     // offset behind the last of them
 	lastLine int       // line of the last of them
 	began    bool      // the leader epoch is assigned
-	progress appendProgress
+	progress progress
 }
 
 // written is a batch in the log.
@@ -53,7 +53,7 @@ func newAppender(w *writing, e *env, o *appendOptions) *appender {
 		codec = record.None // "producer", and we are the producer
 	}
 	return &appender{
-		w: w, e: e, o: o, out: lines{w: e.out}, progress: appendProgress{e: e},
+		w: w, e: e, o: o, out: lines{w: e.out}, progress: progress{e: e},
 		builder: record.NewBuilder(record.BuilderOptions{Codec: codec, Level: c.CompressionLevel}),
 		limit:   int(min(int64(max(c.MaxMessageBytes, 0)), c.SegmentBytes)),
 	}

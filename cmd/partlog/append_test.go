@@ -296,12 +296,26 @@ func TestAppendGoesOnWhenNobodyReadsItsOffsets(t *testing.T) {
 func TestProgressIsForTerminals(t *testing.T) {
 	for _, terminal := range []bool{true, false} {
 		var errs bytes.Buffer
-		p := appendProgress{e: &env{err: &errs, terminal: terminal}}
+		p := progress{e: &env{err: &errs, terminal: terminal}}
 		p.show("%d", 1)
 		require.Empty(t, errs.String(), "short work shows nothing")
 		p.next = time.Now().Add(-time.Second)
 		p.show("%d of it", 2)
 		p.done()
 		require.Equal(t, terminal, strings.Contains(errs.String(), "2 of it"))
+	}
+}
+
+// A log that was not stopped cleanly is read before anything else can be said of it.
+func TestProgressOfARecoveryIsShown(t *testing.T) {
+	root, _ := goldenFolder(t, "killed")
+	was := progressEvery
+	progressEvery = 0
+	defer func() { progressEvery = was }()
+	for _, args := range [][]string{{"info", root}, {"producers", root}, {"roll", root}, {"repair", root}} {
+		var errs bytes.Buffer
+		run(t.Context(), &env{out: io.Discard, err: &errs, terminal: true}, args)
+		require.Contains(t, errs.String(), "killed-0", "%v", args)
+		require.True(t, strings.HasSuffix(errs.String(), "\r\x1b[K"), "%v: the line is wiped", args)
 	}
 }

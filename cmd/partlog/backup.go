@@ -82,11 +82,11 @@ func runBackup(ctx context.Context, e *env, dir, dest string, s settings, o copy
 	}
 	s.notes(e)
 	t.notePassed(e)
-	d, err := log.OpenDir(t.root, log.DirConfig{Defaults: c, Manual: true})
+	p := &progress{e: e}
+	d, err := log.OpenDir(t.root, log.DirConfig{Defaults: c, Manual: true, Progress: p.recovered})
 	if err != nil {
 		return inUse(t.root, err)
 	}
-	p := &appendProgress{e: e}
 	r, err := d.Backup(ctx, dest, log.BackupOptions{Partitions: t.partitions, Copy: o.copy, Progress: o.progress(p)})
 	p.done()
 	for _, l := range d.Logs() {
@@ -110,7 +110,7 @@ func verifyCopy(ctx context.Context, e *env, dest string, c log.Config) error {
 		return err
 	}
 	t := &target{root: dest, fs: fsys, isRoot: true}
-	findings, err := verifyAll(ctx, t, c)
+	findings, err := verifyAll(ctx, e, t, c)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func refuseInside(dest string) error {
 	return mayBecomeRoot(abs, filepath.Base(abs))
 }
 
-func (o *copyFlags) progress(p *appendProgress) func(log.CopyProgress) {
+func (o *copyFlags) progress(p *progress) func(log.CopyProgress) {
 	words := map[string]string{"verify": "verifying", "copy": "copying", "link": "linking", "check": "reading back"}
 	return func(at log.CopyProgress) {
 		p.show("%s %s: %d of %d bytes", words[at.Phase], at.File, at.Done, at.Total)

@@ -77,7 +77,7 @@ func runClean(ctx context.Context, e *env, dir string, s settings, now millis, a
 	if err != nil {
 		return err
 	}
-	p := &appendProgress{e: e}
+	p := &progress{e: e}
 	o.Progress = showCleaning(p, w.Log)
 	before := stateOf(w.Log)
 	res, err := w.clean(ctx, o, !said)

@@ -126,7 +126,7 @@ func runHandover(ctx context.Context, e *env, source, dest string, o handoverFla
 	if err := refuseInside(dest); err != nil {
 		return err
 	}
-	p := &appendProgress{e: e}
+	p := &progress{e: e}
 	options := log.HandoverOptions{Topics: o.topics, Partitions: partitions, Abort: o.abort, Everything: o.everything, Progress: o.progress(p)}
 	plan, err := log.PlanHandover(ctx, t.root, dest, options)
 	if err != nil {

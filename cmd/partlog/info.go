@@ -119,7 +119,7 @@ func runInfo(ctx context.Context, e *env, dir string, c log.Config, now millis, 
 	t.notePassed(e)
 	clock := now.clock()
 	return t.each(ctx, e, "info", func(tp log.TopicPartition) error {
-		info, err := inspect(ctx, t, tp, c, clock)
+		info, err := inspect(ctx, e, t, tp, c, clock)
 		switch {
 		case err != nil:
 			return err
@@ -131,8 +131,8 @@ func runInfo(ctx context.Context, e *env, dir string, c log.Config, now millis, 
 }
 
 // inspect describes one partition as an open would find it.
-func inspect(ctx context.Context, t *target, tp log.TopicPartition, c log.Config, clock func() time.Time) (info *partitionInfo, err error) {
-	err = viewed(ctx, t, tp, c, clock, func(l *log.Log) error {
+func inspect(ctx context.Context, e *env, t *target, tp log.TopicPartition, c log.Config, clock func() time.Time) (info *partitionInfo, err error) {
+	err = viewed(ctx, e, t, tp, c, clock, func(l *log.Log) error {
 		info, err = describeLog(t, tp, l)
 		return err
 	})

@@ -82,7 +82,7 @@ func runPlan(ctx context.Context, e *env, p planning, dir string, now millis, as
 	t.notePassed(e)
 	clock := now.clock()
 	return t.each(ctx, e, "plan", func(tp log.TopicPartition) error {
-		return viewed(ctx, t, tp, c, clock, func(l *log.Log) error {
+		return viewed(ctx, e, t, tp, c, clock, func(l *log.Log) error {
 			ask.now = clock()
 			return p.look(ctx, e, l, ask)
 		})

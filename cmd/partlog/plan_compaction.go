@@ -38,7 +38,7 @@ asked for, unless --config gives it.`,
 			d.Due, d.Why = false, "cleanup.policy"
 		}
 		if ask.dryRun {
-			p := &appendProgress{e: e}
+			p := &progress{e: e}
 			res, err := l.Compact(ctx, log.CompactOptions{Force: true, DryRun: true, Progress: showCleaning(p, l)})
 			p.done()
 			if err != nil {
@@ -181,7 +181,7 @@ func (c cleaningInfo) String() string {
 }
 
 // showCleaning shows how far a compaction has come.
-func showCleaning(p *appendProgress, l *log.Log) func(compaction.Progress) {
+func showCleaning(p *progress, l *log.Log) func(compaction.Progress) {
 	return func(at compaction.Progress) {
 		p.show("%s: %s, %d of %d bytes, segment %d", l.TopicPartition(), at.Phase, at.Done, at.Total, at.Offset)
 	}

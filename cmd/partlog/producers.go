@@ -45,7 +45,7 @@ func (s stateCommand) command() *command {
 				if err != nil {
 					return err
 				}
-				return viewed(ctx, t, tp, c, now.clock(), func(l *log.Log) error { return s.show(e.out, l, *asJSON) })
+				return viewed(ctx, e, t, tp, c, now.clock(), func(l *log.Log) error { return s.show(e.out, l, *asJSON) })
 			}
 		},
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -79,7 +78,7 @@ func runRepair(ctx context.Context, e *env, dir string, c log.Config, apply bool
 	if to, err = quarantineDir(t.root, to); err != nil {
 		return err
 	}
-	r := &repairer{ctx: ctx, out: e.out, t: t, c: c, apply: apply, q: newQuarantine(to, apply, time.Now())}
+	r := &repairer{ctx: ctx, e: e, t: t, c: c, apply: apply, q: newQuarantine(to, apply, time.Now())}
 	if apply {
 		root, err := vfs.OS(t.root)
 		if err != nil {
@@ -115,7 +114,7 @@ func quarantineDir(root, given string) (string, error) {
 // repairer mends the partitions of one root.
 type repairer struct {
 	ctx   context.Context
-	out   io.Writer
+	e     *env
 	t     *target
 	c     log.Config
 	apply bool
@@ -123,7 +122,7 @@ type repairer struct {
 	q     *quarantine
 	steps int
 
-	failure error // of writing to out
+	failure error // of writing to e.out
 }
 
 // say prints a step. Its first word is a verb, which is put into the past where the step is real.
@@ -140,7 +139,7 @@ func (r *repairer) say(verb, format string, args ...any) {
 }
 
 func (r *repairer) print(format string, args ...any) {
-	if _, err := fmt.Fprintf(r.out, format+"\n", args...); err != nil && r.failure == nil {
+	if _, err := fmt.Fprintf(r.e.out, format+"\n", args...); err != nil && r.failure == nil {
 		r.failure = err
 	}
 }
@@ -149,7 +148,7 @@ func (r *repairer) print(format string, args ...any) {
 func (r *repairer) look() ([]log.Finding, error) {
 	view := *r.t
 	view.fs = r.fs
-	return verifyAll(r.ctx, &view, r.c)
+	return verifyAll(r.ctx, r.e, &view, r.c)
 }
 
 func (r *repairer) run() error {
@@ -260,7 +259,9 @@ func (r *repairer) partition(tp log.TopicPartition) error {
 // reopen opens the mended partitions as any writer would and closes them: indexes, epochs and checkpoints are fitted to
 // each other, and the root ends as after a clean stop, unless other partitions of it still await their recovery.
 func (r *repairer) reopen(found []log.Finding) error {
-	d, err := log.OpenDir(r.t.root, log.DirConfig{FS: r.fs, NoEvict: !r.apply, Manual: true})
+	at := &progress{e: r.e}
+	defer at.done()
+	d, err := log.OpenDir(r.t.root, log.DirConfig{FS: r.fs, NoEvict: !r.apply, Manual: true, Progress: at.recovered})
 	if err != nil {
 		return err
 	}

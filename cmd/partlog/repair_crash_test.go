@@ -54,7 +54,7 @@ func repairOn(t *testing.T, root vfs.FS, tp log.TopicPartition) error {
 		t.Fatal(err)
 	}
 	target := &target{root: "root", fs: root, partitions: []log.TopicPartition{tp}, isRoot: true}
-	r := &repairer{ctx: t.Context(), out: &bytes.Buffer{}, t: target, apply: true, q: q, fs: &keepingFS{FS: root, q: q}}
+	r := &repairer{ctx: t.Context(), e: &env{out: &bytes.Buffer{}, err: &bytes.Buffer{}}, t: target, apply: true, q: q, fs: &keepingFS{FS: root, q: q}}
 	return r.run()
 }
 

@@ -124,7 +124,7 @@ func (p *partitionRepair) marks() error {
 func (p *partitionRepair) derived() error {
 	view := *p.t
 	view.fs, view.isRoot, view.partitions = p.fs, false, []log.TopicPartition{p.tp}
-	found, err := verifyAll(p.ctx, &view, p.c)
+	found, err := verifyAll(p.ctx, p.e, &view, p.c)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ type reporting struct {
 	marks    map[checkpoint.Partition]int64 // replication-offset-checkpoint
 	findings map[string][]log.Finding       // by folder; "" the root's own
 	blind    []string                       // what could not be verified
-	progress *appendProgress
+	progress *progress
 }
 
 func runReport(ctx context.Context, e *env, dir, out string, s settings, now millis, quick bool) error {
@@ -77,7 +77,7 @@ func runReport(ctx context.Context, e *env, dir, out string, s settings, now mil
 	}
 	s.notes(e)
 	t.notePassed(e)
-	r := &reporting{t: t, settings: s, config: c, clock: now.clock(), quick: quick, progress: &appendProgress{e: e}}
+	r := &reporting{t: t, settings: s, config: c, clock: now.clock(), quick: quick, progress: &progress{e: e}}
 	defer r.progress.done()
 	r.cleaned, _ = checkpoint.ReadOffsets(t.fs, checkpoint.CleanerOffsets) // a malformed one is a finding
 	r.marks, _ = checkpoint.ReadOffsets(t.fs, checkpoint.HighWatermarks)
@@ -104,7 +104,7 @@ func (r *reporting) verify(ctx context.Context) error {
 	r.findings = map[string][]log.Finding{}
 	o := r.t.verifyOptions(r.config)
 	o.Now = r.clock
-	o.Progress = func(at log.VerifyProgress) { r.progress.show("%s: %d of %d bytes", at.File, at.Done, at.Total) }
+	o.Progress = r.progress.verified
 	for f, err := range log.Verify(ctx, r.t.fs, o) {
 		switch {
 		case ctx.Err() != nil:

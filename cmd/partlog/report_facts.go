@@ -79,7 +79,7 @@ func (r *reporting) look(ctx context.Context, tp log.TopicPartition, now time.Ti
 	if id, found, err := checkpoint.ReadTopicID(r.t.fs, tp.String()+"/"+checkpoint.Metadata); err == nil && found {
 		s.topicID = id.String()
 	}
-	err := viewed(ctx, r.t, tp, s.config, r.clock, func(l *log.Log) error { return s.take(ctx, l, now, !r.quick) })
+	err := viewed(ctx, r.progress.e, r.t, tp, s.config, r.clock, func(l *log.Log) error { return s.take(ctx, l, now, !r.quick) })
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

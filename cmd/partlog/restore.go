@@ -51,7 +51,7 @@ func runRestore(ctx context.Context, e *env, backup, dest string, o copyFlags) e
 	if err := refuseInside(dest); err != nil {
 		return err
 	}
-	p := &appendProgress{e: e}
+	p := &progress{e: e}
 	r, err := log.Restore(ctx, t.root, dest, log.RestoreOptions{Partitions: partitions, Link: o.link, Progress: o.progress(p)})
 	p.done()
 	if err != nil {

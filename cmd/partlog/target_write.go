@@ -34,7 +34,8 @@ func openAt(ctx context.Context, e *env, t *target, s settings, c log.Config, cl
 		return nil, fmt.Errorf("%s is not how a log spells %s; rename the folder first", t.folder, tp)
 	}
 	s.notes(e)
-	d, err := log.OpenDir(t.root, log.DirConfig{Now: clock, Manual: true}) // a command does what it is told, nothing in the background
+	at := &progress{e: e}
+	d, err := log.OpenDir(t.root, log.DirConfig{Now: clock, Manual: true, Progress: at.recovered}) // a command does what it is told, nothing in the background
 	if err != nil {
 		return nil, inUse(t.root, err)
 	}
@@ -50,6 +51,7 @@ func openAt(ctx context.Context, e *env, t *target, s settings, c log.Config, cl
 		fmt.Fprintf(e.err, "warning: %s is named like a partition, but holds nothing of one; a broker would take it for one\n", filepath.Join(t.root, name))
 	}
 	l, err := d.Open(ctx, tp, c)
+	at.done()
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

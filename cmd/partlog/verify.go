@@ -58,12 +58,10 @@ func runVerify(ctx context.Context, e *env, dir string, c log.Config, asJSON boo
 	} else if t.isRoot && len(t.partitions) == 0 && !holdsRoot(entries) {
 		return t.noPartition(dir)
 	}
-	p := &appendProgress{e: e}
+	p := &progress{e: e}
 	defer p.done()
 	o := t.verifyOptions(c)
-	o.Progress = func(at log.VerifyProgress) {
-		p.show("%s: %d of %d bytes", at.File, at.Done, at.Total)
-	}
+	o.Progress = p.verified
 	found, blind := 0, 0
 	for f, err := range log.Verify(ctx, t.fs, o) {
 		if ctx.Err() != nil {
@@ -120,8 +118,12 @@ func findingLine(f log.Finding) string {
 }
 
 // verifyAll counts what a finished verification found, for those who only need to know.
-func verifyAll(ctx context.Context, t *target, c log.Config) (findings []log.Finding, err error) {
-	for f, bad := range log.Verify(ctx, t.fs, t.verifyOptions(c)) {
+func verifyAll(ctx context.Context, e *env, t *target, c log.Config) (findings []log.Finding, err error) {
+	p := &progress{e: e}
+	defer p.done()
+	o := t.verifyOptions(c)
+	o.Progress = p.verified
+	for f, bad := range log.Verify(ctx, t.fs, o) {
 		if bad != nil {
 			err = errors.Join(err, bad)
 			continue

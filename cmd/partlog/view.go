@@ -12,12 +12,13 @@ import (
 )
 
 // viewed opens one partition over a view that keeps every change in memory, and lets go of it.
-func viewed(ctx context.Context, t *target, tp log.TopicPartition, c log.Config, clock func() time.Time, look func(*log.Log) error) (err error) {
+func viewed(ctx context.Context, e *env, t *target, tp log.TopicPartition, c log.Config, clock func() time.Time, look func(*log.Log) error) (err error) {
 	if t.folder != "" && t.folder != tp.String() {
 		return fmt.Errorf("%s is not how a log spells %s", t.folder, tp)
 	}
 	view := vfs.Overlay(t.fs)
-	d, err := log.OpenDir(t.root, log.DirConfig{FS: view, Now: clock, NoEvict: true, Manual: true})
+	at := &progress{e: e}
+	d, err := log.OpenDir(t.root, log.DirConfig{FS: view, Now: clock, NoEvict: true, Manual: true, Progress: at.recovered})
 	if err != nil {
 		return err
 	}
@@ -27,6 +28,7 @@ func viewed(ctx context.Context, t *target, tp log.TopicPartition, c log.Config,
 		}
 	}()
 	l, err := d.Open(ctx, tp, c)
+	at.done()
 	if err != nil {
 		return err
 	}
