@@ -3,6 +3,7 @@ package log
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -264,6 +265,15 @@ func (r *round) each(ctx context.Context, parallel int, wants func(*Log) bool, w
 // hang were to do.
 func (r *round) over(ctx context.Context, parallel int, logs []*Log, work func(ctx context.Context, l *Log) error) {
 	if len(logs) == 0 {
+		return
+	}
+	if r.b.dir.inOrder() {
+		slices.SortFunc(logs, byName)
+		for _, l := range logs {
+			if ctx.Err() == nil {
+				r.one(ctx, l, work)
+			}
+		}
 		return
 	}
 	var taken, left atomic.Int64 // logs that were begun; goroutines that have not ended

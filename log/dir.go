@@ -362,7 +362,7 @@ func (d *Dir) Get(tp TopicPartition) (*Log, bool) {
 
 // Logs ranges over the open partitions by topic and number, as they are when it is called.
 func (d *Dir) Logs() iter.Seq2[TopicPartition, *Log] {
-	logs := slices.SortedFunc(d.open(), func(a, b *Log) int { return a.tp.compare(b.tp) })
+	logs := slices.SortedFunc(d.open(), byName)
 	return func(yield func(TopicPartition, *Log) bool) {
 		for _, l := range logs {
 			if !yield(l.tp, l) {
@@ -378,6 +378,8 @@ func (d *Dir) open() iter.Seq[*Log] {
 	defer d.mu.Unlock()
 	return slices.Values(slices.Collect(maps.Values(d.logs)))
 }
+
+func byName(a, b *Log) int { return a.tp.compare(b.tp) }
 
 func (tp TopicPartition) compare(other TopicPartition) int {
 	if c := strings.Compare(tp.Topic, other.Topic); c != 0 {

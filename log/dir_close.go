@@ -42,8 +42,15 @@ func (d *Dir) beginEnd() (logs []*Log, first bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	first, d.closed = !d.closed && d.fs != nil, true
-	return slices.Collect(maps.Values(d.logs)), first
+	logs = slices.Collect(maps.Values(d.logs))
+	if d.inOrder() {
+		slices.SortFunc(logs, byName)
+	}
+	return logs, first
 }
+
+// inOrder says that logs are to be worked on one after the other, by their names.
+func (d *Dir) inOrder() bool { return d.cfg.Manual && d.cfg.SyncParallelism == 1 }
 
 // shutAll closes logs, several at a time.
 func (d *Dir) shutAll(logs []*Log) []error {

@@ -36,7 +36,8 @@ type DirConfig struct {
 	// RecoveryThreads is num.recovery.threads.per.data.dir: how many partitions OpenAll loads at a time. Default 2.
 	RecoveryThreads int
 	// SyncParallelism bounds the logs that background work and Close sync at a time. Default 16: a file system merges
-	// syncs that run together, one after the other is an order of magnitude slower.
+	// syncs that run together, one after the other is an order of magnitude slower. 1 in a Manual Dir: all that RunOnce and
+	// Close do to logs is done to one after the other, in the order of their names, so that a simulation plays the same twice.
 	SyncParallelism int
 	// InitialDelay is log.initial.task.delay.ms: how long after OpenDir the periodic work begins. Default 30 s.
 	InitialDelay time.Duration
