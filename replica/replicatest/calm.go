@@ -12,6 +12,9 @@ func (s *sim) calmDown() {
 	s.calm = true
 	s.net = network{}
 	s.note("-- calm")
+	for _, r := range s.rulers {
+		r.stalled = 0
+	}
 	for _, n := range s.nodes {
 		n.paused = min(n.paused, s.now)
 		n.drag = 0
@@ -35,7 +38,9 @@ func (s *sim) calmDown() {
 		s.fail("%v after everything was mended: %s", calmTime, wrong)
 		return
 	}
-	s.compareAll()
+	for _, p := range s.parts {
+		p.compareAll()
+	}
 }
 
 // unwell says what is not yet as it should be.
@@ -45,27 +50,44 @@ func (s *sim) unwell() string {
 			return fmt.Sprintf("producer %d waits for an answer", i+1)
 		}
 	}
-	t := s.truth.state
-	lead := s.leading()
+	for _, p := range s.parts {
+		if wrong := p.unwell(); wrong != "" {
+			return p.prefix() + wrong
+		}
+	}
+	for i, c := range s.consumers {
+		if m := &c.p.model; !m.excused && (c.stamp != m.stamp || c.position < int64(len(m.committed))) {
+			return fmt.Sprintf("%sconsumer %d is at %d, committed is everything below %d", c.p.prefix(), i+1, c.position, len(m.committed))
+		}
+	}
+	return ""
+}
+
+func (p *part) unwell() string {
+	t := p.state
+	lead := p.leading()
 	if lead == nil {
 		return fmt.Sprintf("nobody leads: %v", t)
 	}
 	if len(t.ISR) != len(t.Replicas) {
 		return fmt.Sprintf("in sync are %v of %v", t.ISR, t.Replicas)
 	}
-	end := lead.rep.log.Offsets().LogEnd
+	if t.Leader != t.Replicas[0] {
+		return fmt.Sprintf("node %d leads, the first of %v should", t.Leader, t.Replicas)
+	}
+	end := lead.log.Offsets().LogEnd
 	for _, id := range t.Replicas {
-		n := s.node(id)
-		if n.rep == nil || n.rep.p == nil {
+		r := p.seat(id).rep
+		if r == nil || r.p == nil {
 			return fmt.Sprintf("node %d has no replica", id)
 		}
-		if o := n.rep.log.Offsets(); o.LogEnd != end || o.HighWatermark != end {
+		if o := r.log.Offsets(); o.LogEnd != end || o.HighWatermark != end {
 			return fmt.Sprintf("node %d has a high watermark of %d and a log end of %d, the leader ends at %d", id, o.HighWatermark, o.LogEnd, end)
 		}
-		if n.rep.role == replica.Failed {
+		if r.role == replica.Failed {
 			return fmt.Sprintf("the replica of node %d has failed", id)
 		}
-		if o := n.rep.log.Offsets(); o.LastStable != end && !s.model.excused { // a marker may be lost
+		if o := r.log.Offsets(); o.LastStable != end && !p.model.excused { // a marker may be lost
 			return fmt.Sprintf("node %d has a last stable offset of %d, its log ends at %d", id, o.LastStable, end)
 		}
 	}
@@ -73,27 +95,26 @@ func (s *sim) unwell() string {
 }
 
 // compareAll compares what is really in the logs.
-func (s *sim) compareAll() {
-	lead := s.leading()
-	m := &s.model
-	m.resync(lead.rep)
-	if end := lead.rep.log.Offsets().LogEnd; int64(len(m.committed)) != end {
-		s.fail("everything below %d is committed, the leader's log ends at %d", len(m.committed), end)
+func (p *part) compareAll() {
+	lead := p.leading()
+	m := &p.model
+	m.resync(lead)
+	if end := lead.log.Offsets().LogEnd; int64(len(m.committed)) != end {
+		p.fail("everything below %d is committed, the leader's log ends at %d", len(m.committed), end)
 		return
 	}
-	for _, id := range s.truth.state.Replicas {
-		n := s.node(id)
-		m.scan(n.rep)
-		m.has(n, 0, "is in sync in the calm")
+	for _, id := range p.state.Replicas {
+		m.scan(p.seat(id).rep)
+		m.has(id, 0, "is in sync in the calm")
 	}
-	if s.compacted && m.stamp == 0 { // else a transaction may have lost its marker
-		s.keepsLast()
+	if p.s.compacted && m.stamp == 0 { // else a transaction may have lost its marker
+		p.keepsLast()
 	}
 }
 
 // keepsLast checks that compaction left the last record of each key everywhere.
-func (s *sim) keepsLast() {
-	m := &s.model
+func (p *part) keepsLast() {
+	m := &p.model
 	last := map[int]int64{}
 	for o, e := range m.committed {
 		if e.kind == data {
@@ -102,19 +123,19 @@ func (s *sim) keepsLast() {
 			}
 		}
 	}
-	for _, id := range s.truth.state.Replicas {
-		r := s.node(id).rep
+	for _, id := range p.state.Replicas {
+		r := p.seat(id).rep
 		there := map[int64]bool{}
-		for rec, err := range r.log.Records(s.ctx, r.log.Offsets().LogStart) {
+		for rec, err := range r.log.Records(p.s.ctx, r.log.Offsets().LogStart) {
 			if err != nil {
-				s.fail("the log of node %d cannot be read: %v", id, err)
+				p.fail("the log of node %d cannot be read: %v", id, err)
 				return
 			}
 			there[rec.Offset] = true
 		}
 		for key, o := range last {
 			if !there[o] {
-				s.fail("node %d lacks offset %d, the last record of key %d", id, o, key)
+				p.fail("node %d lacks offset %d, the last record of key %d", id, o, key)
 				return
 			}
 		}

@@ -12,6 +12,7 @@ import (
 // producer sends one batch at a time.
 type producer struct {
 	s          *sim
+	p          *part
 	acks       int8
 	idempotent bool
 	txnal      bool
@@ -34,6 +35,7 @@ type producer struct {
 // consumer reads one batch after the other.
 type consumer struct {
 	s         *sim
+	p         *part
 	committed bool // read_committed
 	position  int64
 	stamp     uint64
@@ -43,7 +45,7 @@ type consumer struct {
 
 func (s *sim) startClients() {
 	for i := range s.profile.producers {
-		p := &producer{s: s, pid: int64(1000 * (i + 1)), leader: 1, acks: -1}
+		p := &producer{s: s, p: s.parts[i%len(s.parts)], pid: int64(1000 * (i + 1)), leader: 1, acks: -1}
 		switch (i + int(s.Seed)) % 4 {
 		case 0:
 			p.idempotent = true
@@ -56,7 +58,10 @@ func (s *sim) startClients() {
 		s.after(s.between(0, s.think), p.next)
 	}
 	for i := range s.profile.consumers {
-		c := &consumer{s: s, committed: i%2 == 1, leader: 1}
+		c := &consumer{s: s, p: s.parts[i%len(s.parts)], committed: i%2 == 1, leader: 1}
+		if len(s.parts) > 1 {
+			c.committed = (uint64(i)+s.Seed)%2 == 1
+		}
 		s.consumers = append(s.consumers, c)
 		s.after(s.between(0, 10*time.Millisecond), c.fetch)
 	}
@@ -66,11 +71,11 @@ func (s *sim) startClients() {
 func (s *sim) someNode() replica.NodeID { return replica.NodeID(1 + s.rng.IntN(len(s.nodes))) }
 
 // metadata is what a client that does not know the leader finds out.
-func (s *sim) metadata() replica.NodeID {
-	if to := s.truth.state.Leader; s.truth.known && to != replica.NoNode && s.chance(0.7) {
+func (p *part) metadata() replica.NodeID {
+	if to := p.state.Leader; p.known && to != replica.NoNode && p.s.chance(0.7) {
 		return to
 	}
-	return s.someNode()
+	return p.s.someNode()
 }
 
 func (p *producer) pause() time.Duration { return p.s.between(p.s.think/2, p.s.think*3/2) }
@@ -81,7 +86,7 @@ func (p *producer) idle() bool { return p.raw == nil && p.txn == nil }
 // next begins a batch, or ends a transaction.
 func (p *producer) next() {
 	s := p.s
-	if !s.truth.known {
+	if !p.p.known {
 		s.after(p.pause(), p.next)
 		return
 	}
@@ -112,7 +117,7 @@ func (p *producer) next() {
 	p.build.SetProducer(pr)
 	for range 1 + s.rng.IntN(3) {
 		key := s.rng.IntN(8)
-		id := s.model.newRecord(origin{idempotent: p.idempotent, txn: p.txn, key: key})
+		id := p.p.model.newRecord(origin{idempotent: p.idempotent, txn: p.txn, key: key})
 		p.ids = append(p.ids, id)
 		value := binary.BigEndian.AppendUint64(make([]byte, 0, 40), id)
 		if err := p.build.Add(record.Record{Key: []byte{byte('a' + key)}, Value: value[:8+s.rng.IntN(33)]}); err != nil {
@@ -159,13 +164,12 @@ func (p *producer) send() {
 	raw := p.raw
 	s.counts.add("produce requests", 1)
 	s.send(clients, place(to), func() {
-		n := s.node(to)
-		if n.up && n.rep != nil && n.rep.p != nil {
+		if r := p.p.seat(to).rep; r != nil && r.p != nil {
 			a := acks
 			if s.mutant.ackEarly && a == -1 {
 				a = 1
 			}
-			n.step(replica.Produce{Tag: tag, Raw: append([]byte(nil), raw...), Acks: a, Timeout: askLimit})
+			r.step(replica.Produce{Tag: tag, Raw: append([]byte(nil), raw...), Acks: a, Timeout: askLimit})
 		}
 	})
 	limit := 2 * askLimit
@@ -187,7 +191,7 @@ func (p *producer) answer(r result) {
 	switch {
 	case r.Err == replica.None:
 		if p.acks == -1 && !p.marker {
-			s.model.acknowledged(r.Base, p.ids)
+			p.p.model.acknowledged(r.Base, p.ids)
 		}
 		s.counts.add("produce requests confirmed", 1)
 		p.done()
@@ -196,15 +200,15 @@ func (p *producer) answer(r result) {
 		p.done()
 		return
 	case r.Err == replica.NetworkException || r.Leader == replica.NoNode:
-		p.leader = s.metadata()
+		p.leader = p.p.metadata()
 	default:
 		p.leader = r.Leader
 		if p.leader < 1 {
-			p.leader = s.metadata()
+			p.leader = p.p.metadata()
 		}
 	}
 	s.counts.add("produce requests refused", 1)
-	s.note("producer %d.%d, marker %v: node %d answers %v: %v", p.pid, p.epoch, p.marker, r.from, r.Err, r.Cause)
+	p.p.note("producer %d.%d, marker %v: node %d answers %v: %v", p.pid, p.epoch, p.marker, r.from, r.Err, r.Cause)
 	switch {
 	case r.Err == replica.OutOfOrderSequence || r.Err == replica.InvalidProducerEpoch || r.Err == replica.InvalidTxnState:
 		s.counts.add("producers begun anew", 1)
@@ -249,8 +253,8 @@ func (p *producer) done() {
 
 func (c *consumer) fetch() {
 	s := c.s
-	if c.stamp != s.model.stamp && !s.model.excused {
-		c.stamp, c.position = s.model.stamp, int64(len(s.model.committed))
+	if c.stamp != c.p.model.stamp && !c.p.model.excused {
+		c.stamp, c.position = c.p.model.stamp, int64(len(c.p.model.committed))
 	}
 	tag := s.tag()
 	c.tag = tag
@@ -265,12 +269,16 @@ func (c *consumer) fetch() {
 	}
 	f := replica.FetchRequest{From: replica.NoNode, Tag: tag, Offset: c.position, LeaderEpoch: -1, LastFetchedEpoch: -1, BrokerEpoch: -1,
 		Isolation: isolation, MaxBytes: 2 << 10, MinBytes: 1, MaxWait: fetchWait}
-	s.send(clients, place(to), func() { s.node(to).step(f) })
+	s.send(clients, place(to), func() {
+		if r := c.p.seat(to).rep; r != nil {
+			r.step(f)
+		}
+	})
 	s.after(askLimit, func() {
 		if c.tag == tag {
 			delete(s.asked, tag)
 			c.tag = 0
-			c.leader = s.metadata()
+			c.leader = c.p.metadata()
 			c.fetch()
 		}
 	})
@@ -281,7 +289,7 @@ func (c *consumer) answer(r result) {
 	c.tag = 0
 	switch {
 	case r.Err != replica.None:
-		c.leader = s.metadata()
+		c.leader = c.p.metadata()
 		if r.Leader > 0 {
 			c.leader = r.Leader
 		}
@@ -291,7 +299,7 @@ func (c *consumer) answer(r result) {
 		}
 		s.after(s.between(backOff, 2*backOff), c.fetch)
 		return
-	case r.next >= 0 && !s.model.excused && r.stamp == s.model.stamp && c.stamp == r.stamp:
+	case r.next >= 0 && !c.p.model.excused && r.stamp == c.p.model.stamp && c.stamp == r.stamp:
 		c.take(r)
 	}
 	s.after(s.between(time.Millisecond, 10*time.Millisecond), c.fetch)
@@ -299,7 +307,7 @@ func (c *consumer) answer(r result) {
 
 // take compares what was read with what was committed.
 func (c *consumer) take(r result) {
-	s, m := c.s, &c.s.model
+	s, m := c.s, &c.p.model
 	next := c.position
 	s.counts.add("records consumed", int64(len(r.records)))
 	for _, rec := range r.records {
@@ -310,11 +318,11 @@ func (c *consumer) take(r result) {
 			return
 		}
 		if rec.offset >= int64(len(m.committed)) || m.committed[rec.offset].id != rec.id && m.committed[rec.offset].kind != hole {
-			s.fail("a consumer at node %d got record %d at offset %d, which is not what is committed", r.from, rec.id, rec.offset)
+			c.p.fail("a consumer at node %d got record %d at offset %d, which is not what is committed", r.from, rec.id, rec.offset)
 			return
 		}
 		if t := m.book[rec.id].txn; c.committed && t != nil && t.decided != commitMarker {
-			s.fail("a read_committed consumer at node %d got record %d at offset %d of a transaction that is not committed", r.from, rec.id, rec.offset)
+			c.p.fail("a read_committed consumer at node %d got record %d at offset %d of a transaction that is not committed", r.from, rec.id, rec.offset)
 			return
 		}
 		next = rec.offset + 1
@@ -326,9 +334,9 @@ func (c *consumer) take(r result) {
 
 // skips says whether a consumer may not get to see what lies in a gap.
 func (c *consumer) skips(from, to int64, node replica.NodeID) bool {
-	s, m := c.s, &c.s.model
+	s, m := c.s, &c.p.model
 	if to > int64(len(m.committed)) {
-		s.fail("a consumer at node %d is to go on at offset %d, committed is everything below %d", node, to, len(m.committed))
+		c.p.fail("a consumer at node %d is to go on at offset %d, committed is everything below %d", node, to, len(m.committed))
 		return false
 	}
 	for o := from; o < to && !s.compacted; o++ {
@@ -339,7 +347,7 @@ func (c *consumer) skips(from, to int64, node replica.NodeID) bool {
 		if t := m.book[e.id].txn; c.committed && t != nil && t.decided == abortMarker {
 			continue
 		}
-		s.fail("a consumer at node %d was not shown record %d at offset %d", node, e.id, o)
+		c.p.fail("a consumer at node %d was not shown record %d at offset %d", node, e.id, o)
 		return false
 	}
 	return true

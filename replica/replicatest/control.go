@@ -1,12 +1,9 @@
 package replicatest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,13 +11,9 @@ import (
 	"github.com/partlog/partlog/replica/controller"
 )
 
-// truth is what stands in the store.
+// truth is what stands in the store beside the partitions.
 type truth struct {
-	known      bool
 	revision   int64
-	state      controller.Partition
-	topic      [16]byte
-	assign     replica.Assign
 	registered [10]int64 // broker epoch that the controller knows of a node
 	peers      [10]replica.Peer
 }
@@ -55,57 +48,26 @@ func (s *sim) published(key string) {
 			return
 		}
 		switch {
-		case news.Partition == partition && !news.Deleted:
-			s.decided(news)
-			s.tell(s.truth.assign)
+		case news.Partition.Topic == topic && !news.Deleted:
+			p := s.parts[news.Partition.Partition]
+			p.decided(news)
+			s.tell(p, p.assign)
 		case news.Peer.Node > 0:
 			s.truth.registered[news.Peer.Node], s.truth.peers[news.Peer.Node] = news.Peer.BrokerEpoch, news.Peer
-			s.tell(news.Peer)
+			s.tell(nil, news.Peer)
 		}
 	}
 }
 
-// decided is a change of the partition.
-func (s *sim) decided(news controller.News) {
-	before, now := s.truth.state, news.State
-	if s.truth.known {
-		switch {
-		case now.PartitionEpoch <= before.PartitionEpoch:
-			s.fail("partition epoch %d follows %d", now.PartitionEpoch, before.PartitionEpoch)
-		case now.LeaderEpoch < before.LeaderEpoch, now.LeaderEpoch == before.LeaderEpoch && now.Leader != before.Leader:
-			s.fail("leader %d of epoch %d follows %d of %d", now.Leader, now.LeaderEpoch, before.Leader, before.LeaderEpoch)
-		}
-		switch {
-		case now.Leader != before.Leader:
-			s.counts.add("elections", 1)
-		case len(now.ISR) < len(before.ISR):
-			s.counts.add("isr shrinks", 1)
-		case len(now.ISR) > len(before.ISR):
-			s.counts.add("isr expands", 1)
-		}
-		if now.Recovering && now.LeaderEpoch > before.LeaderEpoch {
-			s.counts.add("unclean elections", 1)
-			s.model.excuse("an unclean election")
-		}
-	}
-	s.note("decided: leader %d, epoch %d, version %d, in sync %v, eligible %v, replicas %v", now.Leader, now.LeaderEpoch, now.PartitionEpoch, now.ISR, now.ELR, now.Replicas)
-	s.truth.known, s.truth.state, s.truth.topic = true, now, news.TopicID
-	s.truth.assign = now.Assign(news.TopicID)
-	for _, id := range now.ISR {
-		if !slices.Contains(before.ISR, id) {
-			s.model.member(id, 0)
-		}
-	}
-}
-
-func (s *sim) tell(e replica.Event) {
+// tell brings news to all nodes, of a partition if p is not nil.
+func (s *sim) tell(p *part, e replica.Event) {
 	revision := s.truth.revision
 	for _, n := range s.nodes {
 		d := s.between(100*time.Microsecond, 2*time.Millisecond)
 		if !s.calm && s.chance(0.02) {
 			d += s.between(0, 50*time.Millisecond)
 		}
-		s.schedule(s.now+d, n, anyLife, func() { n.hear(revision, e) })
+		s.schedule(s.now+d, n, anyLife, func() { n.hear(revision, p, e) })
 	}
 }
 
@@ -120,7 +82,8 @@ type ruler struct {
 	rule    int // its rules so far: what belongs to an earlier one does not count
 	heard   time.Duration
 	asked   map[uint64]func(controller.Reply)
-	made    bool // it has asked for the topic
+	made    bool          // it has asked for the topic
+	stalled time.Duration // what it writes takes longer to arrive
 }
 
 func (r *ruler) cutOff() bool {
@@ -148,8 +111,10 @@ func (r *ruler) tick() {
 		r.step(controller.Deposed{})
 		r.end()
 	case r.rules:
-		r.step(controller.Tick{})
-		if r.rules && !r.made && !s.truth.known {
+		if !s.mutant.noTicks {
+			r.step(controller.Tick{})
+		}
+		if r.rules && !r.made && !s.parts[0].known {
 			r.create()
 		}
 	case !r.cutOff():
@@ -210,11 +175,11 @@ func (r *ruler) create() {
 		}
 	}
 	r.made = true
-	var assignment []replica.NodeID
-	for i := range s.Replicas {
-		assignment = append(assignment, replica.NodeID(i+1))
+	var assignment [][]replica.NodeID
+	for _, p := range s.parts {
+		assignment = append(assignment, p.first())
 	}
-	r.ask(controller.CreateTopic{Topic: partition.Topic, Assignment: [][]replica.NodeID{assignment}, ID: [16]byte{1}}, func(a controller.Reply) {
+	r.ask(controller.CreateTopic{Topic: topic, Assignment: assignment, ID: [16]byte{1}}, func(a controller.Reply) {
 		if a.Err != nil {
 			r.made = false
 		}
@@ -296,7 +261,7 @@ func (r *ruler) commit(c controller.Commit) {
 		}
 	}
 	unknown := errors.New("no answer")
-	s.after(s.between(100*time.Microsecond, 2*time.Millisecond), func() {
+	s.after(r.stalled+s.between(100*time.Microsecond, 2*time.Millisecond), func() {
 		if s.net.blocked[r.at][atStore] > 0 {
 			s.after(sessionTime, func() { back(nil, unknown) })
 			return
@@ -310,6 +275,9 @@ func (r *ruler) commit(c controller.Commit) {
 		}
 		if s.mutant.electOutside {
 			s.electOutside(tx.Writes)
+		}
+		if s.mutant.adding {
+			s.joinWhenAssigned(tx.Writes)
 		}
 		versions, err := s.store.Commit(s.ctx, tx)
 		if err != nil {
@@ -327,32 +295,6 @@ func (r *ruler) commit(c controller.Commit) {
 	})
 }
 
-// electOutside changes a write that elects: another live replica, not in sync, leads.
-func (s *sim) electOutside(writes []replica.Write) {
-	for i, w := range writes {
-		if !strings.HasSuffix(w.Key, "/state") || !s.truth.known {
-			continue
-		}
-		var v map[string]any
-		d := json.NewDecoder(bytes.NewReader(w.Value))
-		d.UseNumber()
-		if d.Decode(&v) != nil || v["leader"] == json.Number("-1") {
-			continue
-		}
-		if v["leader_epoch"] == json.Number(itoa(int(s.truth.state.LeaderEpoch))) {
-			continue
-		}
-		for _, id := range s.truth.state.Replicas {
-			n := s.node(id)
-			if n.up && !slices.Contains(s.truth.state.ISR, id) && !slices.Contains(s.truth.state.ELR, id) {
-				v["leader"], v["isr"] = id, []replica.NodeID{id}
-				writes[i].Value, _ = json.Marshal(v)
-				break
-			}
-		}
-	}
-}
-
 // ruling is the controller to ask, mostly.
 func (s *sim) ruling() *ruler {
 	if s.calm || s.chance(0.9) {
@@ -367,45 +309,4 @@ func (s *sim) ruling() *ruler {
 		}
 	}
 	return s.rulers[s.rng.IntN(len(s.rulers))]
-}
-
-// propose brings a leader's proposal to a controller. Exactly one answer comes back, if only from impatience.
-func (n *node) propose(a replica.Action) {
-	s, tag := n.s, a.Tag
-	prop := a.Proposal
-	s.counts.add("proposals", 1)
-	switch m := s.mutant; {
-	case m.anyLife:
-		prop.BrokerEpochs = nil
-	case m.expandEarly:
-		prop.ISR, prop.BrokerEpochs = slices.Clone(s.truth.state.Replicas), nil
-	case m.ownShrink && len(prop.ISR) < len(s.truth.state.ISR):
-		n.later(0, func() {
-			n.step(replica.ISRAnswer{Tag: tag, ISR: prop.ISR, LeaderEpoch: prop.LeaderEpoch, PartitionEpoch: prop.PartitionEpoch})
-		})
-		return
-	}
-	n.asks[tag] = true
-	life, broker := n.life, n.broker
-	answer := func(e replica.ISRAnswer) {
-		if n.life == life && n.asks[tag] {
-			delete(n.asks, tag)
-			if e.Err != replica.None {
-				s.note("node %d proposed %v as in sync: %v", n.id, prop.ISR, e.Err)
-			}
-			n.step(e)
-		}
-	}
-	n.later(askLimit, func() { answer(replica.ISRAnswer{Tag: tag, Err: replica.RequestTimedOut}) })
-	r := s.ruling()
-	s.send(n.place(), r.at, func() {
-		q := controller.AlterPartition{Node: n.id, BrokerEpoch: broker, TopicID: s.truth.topic, Partition: partition, Proposal: prop}
-		r.ask(q, func(reply controller.Reply) {
-			e := replica.ISRAnswer{Tag: tag, ISR: reply.Partition.ISR, LeaderEpoch: reply.Partition.LeaderEpoch, PartitionEpoch: reply.Partition.PartitionEpoch}
-			if reply.Err != nil && !errors.As(reply.Err, &e.Err) {
-				e.Err = replica.Unknown
-			}
-			s.send(r.at, n.place(), func() { answer(e) })
-		})
-	})
 }

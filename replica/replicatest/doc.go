@@ -10,16 +10,22 @@
 //	    v                v                v                         v               v
 //	+--------+       +--------+       +--------+               +----------+    +----------+
 //	| node 1 |       | node 2 |       | node 3 |               | ruler 1… |    |  store   |
-//	| core   |       | core   |       | core   |               | Core     |    | MemStore |
-//	| log    |       | log    |       | log    |               +----------+    +----------+
-//	| disk   |       | disk   |       | disk   |
+//	| cores  |       | cores  |       | cores  |               | Core     |    | MemStore |
+//	| logs   |       | logs   |       | logs   |               +----------+    +----------+
+//	| a disk |       | a disk |       | a disk |
 //	+---+----+       +---+----+       +---+----+
-//	    +----------------+----------------+-----> the model: what was committed, by whom, and who must have it
+//	    +----------------+----------------+-----> a model of each partition: what was committed, by whom, who must have it
 //
-// There is no goroutine, no clock and no chance but the seed's: the same [Options] play the same run to the last bit. A
-// storm, in which the plan's faults strike, is followed by a calm, in which everything is mended and must come right.
+// Each node has a replica of several partitions (a core and a log each, in one root on one disk), and is the preferred leader
+// of as many as the next one; what strikes a node, the network, the store or a controller strikes all of them.
+//
+// There is no clock and no chance but the seed's, and one thing happens at a time: the same [Options] play the same run to
+// the last bit. A storm, in which the plan's faults strike, is followed by a calm, in which everything is mended and must
+// come right.
 //
 // # What must hold
+//
+// Of each partition:
 //
 //	always   the same leader epoch and offset are the same record on every replica, for ever
 //	         an epoch has one leader; on it the high watermark never falls
@@ -29,7 +35,8 @@
 //	         a record of an idempotent producer is committed once, as long as the log holds it
 //	         a consumer sees each committed record once, in order; read_committed nothing of an aborted or open transaction
 //	         a killed process finds all its records again, a power loss leaves a prefix with all that was synced
-//	in calm  somebody leads, everybody is in sync, replicas are equal, all is committed, nobody waits for an answer
+//	in calm  the preferred leader leads, everybody is in sync, replicas are equal, all is committed and consumed, nobody
+//	         waits for an answer
 //
 // Committed records may be lost when as many replicas as min.insync.replicas have lost unsynced tails at once, or after
 // an unclean election. The simulator counts these ([Outcome.Counts]) and asks of committed records nothing until the

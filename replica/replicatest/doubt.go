@@ -17,7 +17,7 @@ type doubt struct {
 // begin notes what work on the log may leave if it is not finished.
 func (m *model) begin(r *rep, a *replica.Action) {
 	d := &m.doubts[r.n.id]
-	m.finished(r.n)
+	m.finished(r.n.id)
 	switch a.Kind {
 	case replica.DoAppend:
 		epoch := r.log.Offsets().LeaderEpoch
@@ -44,7 +44,7 @@ func (m *model) begin(r *rep, a *replica.Action) {
 }
 
 // finished says that a log is as its mirror.
-func (m *model) finished(n *node) {
-	d := &m.doubts[n.id]
-	*d = doubt{low: int64(len(m.mirrors[n.id])), more: d.more[:0], reset: -1}
+func (m *model) finished(id replica.NodeID) {
+	d := &m.doubts[id]
+	*d = doubt{low: int64(len(m.mirrors[id])), more: d.more[:0], reset: -1}
 }

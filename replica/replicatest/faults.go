@@ -32,19 +32,22 @@ const (
 	Clock                          // the wall clock jumps by Amount ms, the steady one ahead if that is positive
 	CutRuler                       // controller Node does not reach the store
 	Depose                         // the session of controller Node ends, and it does not know
-	Reassign                       // the partition moves to nodes drawn from Amount
-	Cancel                         // a move that is under way is cancelled
-	ElectFirst                     // a preferred election is held
+	StallRuler                     // what controller Node writes takes Amount ms longer to arrive
+	Reassign                       // a partition moves to nodes drawn from Amount, as the partition is
+	Cancel                         // a move of one that is under way is cancelled
+	ElectFirst                     // a preferred election is held, of all
 	ElectUnclean                   // an unclean election is held by hand, if the run allows them
 	Lossy                          // Amount percent of all messages are lost
 	Slow                           // every message takes Amount ms longer
-	DeleteRecords                  // the leader is asked to delete the records below an offset drawn from Amount
+	Reorder                        // Amount percent of all messages are late by far
+	Repeat                         // Amount percent of all messages arrive twice
+	DeleteRecords                  // the leader of a partition is asked to delete the records below an offset, both drawn from Amount
 	SyncFails                      // the next sync of Node's disk fails, and what it should have written never reaches the device
 	faultKinds    = iota
 )
 
 var faultNames = [...]string{"kill", "power loss", "blackout", "midway", "clean stop", "pause", "isolate", "one way", "split", "cut from store", "slow disk",
-	"full disk", "clock", "cut controller", "depose", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow", "delete records", "sync fails"}
+	"full disk", "clock", "cut controller", "depose", "stall controller", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow", "reorder", "repeat", "delete records", "sync fails"}
 
 // String is a short name.
 func (k FaultKind) String() string {
@@ -69,7 +72,8 @@ func (f Fault) String() string {
 
 // weights are how often each kind is drawn.
 var weights = [faultKinds]int{Kill: 10, PowerLoss: 8, Blackout: 1, Midway: 8, CleanStop: 5, Pause: 6, Isolate: 6, OneWay: 5, Split: 4, CutStore: 5, SlowDisk: 3,
-	FullDisk: 2, Clock: 3, CutRuler: 3, Depose: 3, Reassign: 4, Cancel: 1, ElectFirst: 3, ElectUnclean: 1, Lossy: 2, Slow: 2, DeleteRecords: 3, SyncFails: 2}
+	FullDisk: 2, Clock: 3, CutRuler: 3, Depose: 3, StallRuler: 3, Reassign: 6, Cancel: 1, ElectFirst: 3, ElectUnclean: 1, Lossy: 2, Slow: 2, Reorder: 2, Repeat: 2,
+	DeleteRecords: 3, SyncFails: 2}
 
 // plan draws what goes wrong. Some runs are of one kind of fault mostly.
 func (p *profile) plan(rng *rand.Rand) []Fault {
@@ -96,15 +100,18 @@ func (p *profile) plan(rng *rand.Rand) []Fault {
 		f := Fault{Kind: kind, At: time.Duration(rng.Int64N(int64(p.Storm))), For: 2*time.Millisecond + time.Duration(long*float64(300*time.Millisecond)),
 			Node: 1 + rng.IntN(p.Nodes), Other: 1 + rng.IntN(p.Nodes), Amount: rng.Int64N(1 << 40)}
 		switch kind {
-		case CutRuler, Depose:
+		case CutRuler, Depose, StallRuler:
 			f.Node = rng.IntN(p.rulers)
+			if kind == StallRuler {
+				f.Amount = 1 + f.Amount%150
+			}
 		case SlowDisk:
 			f.Amount = 200 + f.Amount%20000
 		case FullDisk:
 			f.Amount %= 2000
 		case Clock:
 			f.Amount = f.Amount%2000 - 800
-		case Lossy:
+		case Lossy, Reorder, Repeat:
 			f.Amount = 5 + f.Amount%40
 		case Slow:
 			f.Amount = 1 + f.Amount%80
@@ -177,9 +184,7 @@ func (s *sim) strike(f Fault) {
 		n.skew = time.Duration(f.Amount) * time.Millisecond
 		if f.Amount > 0 && f.Amount < 300 {
 			n.fast += n.skew
-			if n.rep != nil && n.rep.p != nil {
-				n.step(replica.Tick{})
-			}
+			n.tellAll(replica.Tick{})
 		}
 	case CutRuler:
 		r := s.rulers[f.Node%len(s.rulers)]
@@ -189,15 +194,24 @@ func (s *sim) strike(f Fault) {
 		if r := s.rulers[f.Node%len(s.rulers)]; r.session != nil {
 			s.store.Expire(r.session)
 		}
+	case StallRuler:
+		r := s.rulers[f.Node%len(s.rulers)]
+		r.stalled += time.Duration(f.Amount) * time.Millisecond
+		mend(func() { r.stalled -= time.Duration(f.Amount) * time.Millisecond })
 	case Reassign:
 		rng := rand.New(rand.NewPCG(uint64(f.Amount), 3))
 		to := []replica.NodeID{}
 		for _, i := range rng.Perm(s.Nodes)[:s.Replicas] {
 			to = append(to, replica.NodeID(i+1))
 		}
-		s.ruling().ask(controller.Reassign{Partition: partition, To: to}, func(controller.Reply) {})
+		s.ruling().ask(controller.Reassign{Partition: s.some(f).tp, To: to}, func(controller.Reply) {})
 	case Cancel:
-		s.ruling().ask(controller.Reassign{Partition: partition}, func(controller.Reply) {})
+		for _, p := range s.parts {
+			if p.state.Reassigning() {
+				s.ruling().ask(controller.Reassign{Partition: p.tp}, func(controller.Reply) {})
+				break
+			}
+		}
 	case ElectFirst:
 		s.ruling().ask(controller.Elect{Election: controller.ToLeader}, func(controller.Reply) {})
 	case ElectUnclean:
@@ -205,10 +219,9 @@ func (s *sim) strike(f Fault) {
 			s.ruling().ask(controller.Elect{Election: controller.Uncleanly}, func(controller.Reply) {})
 		}
 	case DeleteRecords:
-		if n := s.leading(); n != nil && n.up && n.dying == nil {
-			to := f.Amount % (n.rep.hw + 1)
-			n.rep.todo = append(n.rep.todo, replica.Action{Kind: replica.SetLogStart, Offset: to})
-			n.rep.pump()
+		if r := s.some(f).leading(); r != nil && r.n.up && r.n.dying == nil {
+			r.todo = append(r.todo, replica.Action{Kind: replica.SetLogStart, Offset: f.Amount % (r.hw + 1)})
+			r.pump()
 		}
 	case SyncFails:
 		n.trouble = true
@@ -220,8 +233,17 @@ func (s *sim) strike(f Fault) {
 	case Slow:
 		s.net.slow += time.Duration(f.Amount) * time.Millisecond
 		mend(func() { s.net.slow -= time.Duration(f.Amount) * time.Millisecond })
+	case Reorder:
+		s.net.late += float64(f.Amount) / 100
+		mend(func() { s.net.late -= float64(f.Amount) / 100 })
+	case Repeat:
+		s.net.repeats += float64(f.Amount) / 100
+		mend(func() { s.net.repeats -= float64(f.Amount) / 100 })
 	}
 }
+
+// some is the partition that a fault strikes.
+func (s *sim) some(f Fault) *part { return s.parts[(f.Amount>>16)%int64(len(s.parts))] }
 
 // leave stops a node as it should be: the controller takes it out of service first, unless that takes too long.
 func (s *sim) leave(n *node) {

@@ -56,6 +56,7 @@ type txn struct{ decided entryKind }
 // model is what must be so.
 type model struct {
 	s    *sim
+	p    *part
 	dec  *record.Decoder
 	all  map[uint64]uint64 // by epoch and offset
 	book []origin          // by record id
@@ -68,16 +69,19 @@ type model struct {
 	excused bool   // committed records may be lost
 	stamp   uint64 // how often that began or ended
 
-	mirrors [10][]entry // what the log of a node holds
-	synced  [10]int64   // of it, what survives a power loss, of a node that is down
-	power   [10]bool    // it was lost since the log was open
-	starts  [10]int64
-	doubts  [10]doubt
-	scratch []entry
+	mirrors    [10][]entry // what the log of a node holds
+	lost       [10]bool    // a part of it, and the node has not caught up since
+	unfinished [10]bool    // what the log was doing when the process ended
+	synced     [10]int64   // of it, what survives a power loss, of a node that is down
+	power      [10]bool    // it was lost since the log was open
+	starts     [10]int64
+	doubts     [10]doubt
+	ghosts     [10][]entry // of a log whose deletion was not finished, and may not be on the device
+	scratch    []entry
 }
 
-func newModel(s *sim) model {
-	return model{s: s, dec: record.NewDecoder(record.Limits{}), all: map[uint64]uint64{}, book: make([]origin, 1), once: map[uint64]int64{},
+func newModel(p *part) model {
+	return model{s: p.s, p: p, dec: record.NewDecoder(record.Limits{}), all: map[uint64]uint64{}, book: make([]origin, 1), once: map[uint64]int64{},
 		leaders: map[int32]replica.NodeID{}, marks: map[uint64]int64{}}
 }
 
@@ -90,7 +94,7 @@ func (m *model) newRecord(o origin) uint64 {
 // excuse says that committed records may be lost from now on.
 func (m *model) excuse(why string) {
 	if !m.excused {
-		m.s.note("from here on committed records may be lost: %s", why)
+		m.p.note("from here on committed records may be lost: %s", why)
 		m.s.counts.add("times committed records may be lost", 1)
 		m.excused = true
 		m.stamp++
@@ -115,7 +119,7 @@ func (m *model) decode(b record.Batch, epoch int32, list []entry) []entry {
 	next := b.BaseOffset()
 	for r, err := range b.Records(m.dec) {
 		if err != nil {
-			m.s.fail("a batch cannot be read: %v", err)
+			m.p.fail("a batch cannot be read: %v", err)
 			return list
 		}
 		for ; next < r.Offset; next++ {
@@ -131,12 +135,12 @@ func (m *model) decode(b record.Batch, epoch int32, list []entry) []entry {
 }
 
 // place puts an entry into a node's mirror.
-func (m *model) place(n *node, offset int64, e entry) {
-	list := m.mirrors[n.id]
+func (m *model) place(id replica.NodeID, offset int64, e entry) {
+	list := m.mirrors[id]
 	for int64(len(list)) < offset {
 		list = append(list, entry{})
 	}
-	m.mirrors[n.id] = append(list[:offset], e)
+	m.mirrors[id] = append(list[:offset], e)
 	if e.kind == hole {
 		return
 	}
@@ -145,10 +149,10 @@ func (m *model) place(n *node, offset int64, e entry) {
 	if known, ok := m.all[key]; !ok {
 		m.all[key] = what
 	} else if known != what {
-		m.s.fail("epoch %d, offset %d is record %d at node %d, and %d elsewhere", e.epoch, offset, e.id, n.id, known>>2)
+		m.p.fail("epoch %d, offset %d is record %d at node %d, and %d elsewhere", e.epoch, offset, e.id, id, known>>2)
 	}
 	if offset > 0 && list[offset-1].kind != hole && list[offset-1].epoch > e.epoch {
-		m.s.fail("node %d has epoch %d at offset %d behind epoch %d", n.id, e.epoch, offset, list[offset-1].epoch)
+		m.p.fail("node %d has epoch %d at offset %d behind epoch %d", id, e.epoch, offset, list[offset-1].epoch)
 	}
 }
 
@@ -158,12 +162,12 @@ func (m *model) appended(r *rep, a *replica.Action, done log.Appended) {
 	if a.Role == log.Leader {
 		b, err := record.View(raw)
 		if err != nil {
-			m.s.fail("%v", err)
+			m.p.fail("%v", err)
 			return
 		}
 		m.scratch = m.decode(b, r.log.Offsets().LeaderEpoch, m.scratch[:0])
 		for i, e := range m.scratch {
-			m.place(r.n, done.Base+int64(i), e)
+			m.place(r.n.id, done.Base+int64(i), e)
 		}
 		return
 	}
@@ -179,7 +183,7 @@ func (m *model) appended(r *rep, a *replica.Action, done log.Appended) {
 		}
 		m.scratch = m.decode(b, b.LeaderEpoch(), m.scratch[:0])
 		for i, e := range m.scratch {
-			m.place(r.n, b.BaseOffset()+int64(i), e)
+			m.place(r.n.id, b.BaseOffset()+int64(i), e)
 		}
 	}
 }
@@ -191,7 +195,7 @@ func (m *model) cut(r *rep, end int64) {
 		m.mirrors[id] = m.mirrors[id][:end]
 	}
 	r.checked, r.hw = min(r.checked, end), min(r.hw, end)
-	if slices.Contains(m.s.truth.state.ISR, id) {
+	if slices.Contains(m.p.state.ISR, id) {
 		m.member(id, end)
 	}
 }
@@ -199,34 +203,33 @@ func (m *model) cut(r *rep, end int64) {
 func (m *model) reset(r *rep, start int64) {
 	m.mirrors[r.n.id] = make([]entry, start)
 	r.checked, r.hw = start, start
-	if slices.Contains(m.s.truth.state.ISR, r.n.id) {
+	if slices.Contains(m.p.state.ISR, r.n.id) {
 		m.member(r.n.id, start)
 	}
 }
 
 // member checks that a member of the in-sync set has what is committed from an offset on.
 func (m *model) member(id replica.NodeID, from int64) {
-	n := m.s.node(id)
-	if m.excused || n.lost || m.s.Patient {
+	if m.excused || m.lost[id] || m.s.Patient {
 		return
 	}
-	m.has(n, from, "is in sync")
+	m.has(id, from, "is in sync")
 }
 
-func (m *model) has(n *node, from int64, why string) {
-	if n.rep != nil {
-		from = max(from, n.rep.log.Offsets().LogStart)
+func (m *model) has(id replica.NodeID, from int64, why string) {
+	if r := m.p.seat(id).rep; r != nil {
+		from = max(from, r.log.Offsets().LogStart)
 	} else {
-		from = max(from, m.starts[n.id])
+		from = max(from, m.starts[id])
 	}
-	list := m.mirrors[n.id]
+	list := m.mirrors[id]
 	if len(list) < len(m.committed) {
-		m.s.fail("node %d %s and its log ends at %d, committed is everything below %d", n.id, why, len(list), len(m.committed))
+		m.p.fail("node %d %s and its log ends at %d, committed is everything below %d", id, why, len(list), len(m.committed))
 		return
 	}
 	for o := from; o < int64(len(m.committed)); o++ {
 		if !m.equal(list[o], m.committed[o]) {
-			m.s.fail("node %d %s and has %v at offset %d, committed is %v", n.id, why, list[o], o, m.committed[o])
+			m.p.fail("node %d %s and has %v at offset %d, committed is %v", id, why, list[o], o, m.committed[o])
 			return
 		}
 	}
@@ -236,37 +239,37 @@ func (m *model) has(n *node, from int64, why string) {
 func (m *model) elected(r *rep, mark int64) {
 	epoch := r.leads
 	if other, ok := m.leaders[epoch]; ok && other != r.n.id {
-		m.s.fail("epoch %d has two leaders: %d and %d", epoch, other, r.n.id)
+		m.p.fail("epoch %d has two leaders: %d and %d", epoch, other, r.n.id)
 		return
 	}
 	m.leaders[epoch] = r.n.id
 	m.s.counts.add("leaders that began", 1)
-	if m.excused || epoch != m.s.truth.state.LeaderEpoch {
+	if m.excused || epoch != m.p.state.LeaderEpoch {
 		return
 	}
 	if m.s.Losses && int64(len(m.mirrors[r.n.id])) < int64(len(m.committed)) {
 		m.excuse("a leader lacks some")
 		return
 	}
-	if !r.n.lost {
-		m.has(r.n, 0, "leads epoch "+itoa(int(epoch)))
+	if !m.lost[r.n.id] {
+		m.has(r.n.id, 0, "leads epoch "+itoa(int(epoch)))
 	}
 }
 
 // marked is a high watermark that moved.
 func (m *model) marked(r *rep, to int64) {
 	s, n := m.s, r.n
-	s.noteMark(n.id, to)
+	s.noteMark(m.p, n.id, to)
 	r.hw = to
 	list := m.mirrors[n.id]
 	if to > int64(len(list)) {
-		s.fail("node %d has a high watermark of %d and a log that ends at %d", n.id, to, len(list))
+		m.p.fail("node %d has a high watermark of %d and a log that ends at %d", n.id, to, len(list))
 		return
 	}
 	if r.leads >= 0 {
 		key := uint64(r.leads)<<8 | uint64(n.id)
 		if to < m.marks[key] {
-			s.fail("the high watermark of leader %d fell from %d to %d in epoch %d", n.id, m.marks[key], to, r.leads)
+			m.p.fail("the high watermark of leader %d fell from %d to %d in epoch %d", n.id, m.marks[key], to, r.leads)
 			return
 		}
 		m.marks[key] = to
@@ -279,17 +282,17 @@ func (m *model) marked(r *rep, to int64) {
 		for o := known; o < to; o++ {
 			m.commit(list[o], r.log.Offsets().LogStart)
 		}
-		for _, id := range s.truth.state.ISR {
+		for _, id := range m.p.state.ISR {
 			m.member(id, known)
 		}
 	}
 	if to > int64(len(m.committed)) {
-		s.fail("node %d has a high watermark of %d, committed is everything below %d", n.id, to, len(m.committed))
+		m.p.fail("node %d has a high watermark of %d, committed is everything below %d", n.id, to, len(m.committed))
 		return
 	}
 	for o := max(r.checked, r.log.Offsets().LogStart); o < to; o++ {
 		if !m.equal(list[o], m.committed[o]) {
-			s.fail("node %d has %v at offset %d below its high watermark, committed is %v", n.id, list[o], o, m.committed[o])
+			m.p.fail("node %d has %v at offset %d below its high watermark, committed is %v", n.id, list[o], o, m.committed[o])
 			return
 		}
 	}
@@ -304,7 +307,7 @@ func (m *model) commit(e entry, start int64) {
 		if first, twice := m.once[e.id]; twice && first < start {
 			m.s.counts.add("records repeated behind the log start", 1)
 		} else if twice {
-			m.s.fail("record %d of an idempotent producer is committed twice, now at offset %d", e.id, len(m.committed)-1)
+			m.p.fail("record %d of an idempotent producer is committed twice, now at offset %d", e.id, len(m.committed)-1)
 		}
 		m.once[e.id] = int64(len(m.committed) - 1)
 	}
@@ -320,11 +323,11 @@ func (m *model) acknowledged(base int64, ids []uint64) {
 	for i, id := range ids {
 		o := base + int64(i)
 		if o >= int64(len(m.committed)) {
-			m.s.fail("record %d is acknowledged at offset %d, committed is everything below %d", id, o, len(m.committed))
+			m.p.fail("record %d is acknowledged at offset %d, committed is everything below %d", id, o, len(m.committed))
 			return
 		}
 		if e := m.committed[o]; e.id != id && e.kind != hole {
-			m.s.fail("record %d is acknowledged at offset %d, committed there is %v", id, o, e)
+			m.p.fail("record %d is acknowledged at offset %d, committed there is %v", id, o, e)
 			return
 		}
 	}
@@ -336,23 +339,23 @@ func (m *model) closed(r *rep) {
 	m.synced[r.n.id], m.starts[r.n.id], m.power[r.n.id] = o.Durable, o.LogStart, false
 }
 
-func (m *model) deleted(n *node) {
-	m.mirrors[n.id], m.synced[n.id], m.starts[n.id] = nil, 0, 0
+func (m *model) deleted(id replica.NodeID) {
+	m.mirrors[id], m.synced[id], m.starts[id] = nil, 0, 0
 }
 
 // powerLost marks a disk that may have lost what was not synced.
-func (m *model) powerLost(n *node) {
-	m.power[n.id] = true
-	if m.synced[n.id] < int64(len(m.mirrors[n.id])) {
-		n.lost = true
+func (m *model) powerLost(id replica.NodeID) {
+	m.power[id] = true
+	if m.synced[id] < int64(len(m.mirrors[id])) {
+		m.lost[id] = true
 	}
 	m.tooMany()
 }
 
 func (m *model) tooMany() {
 	lost := 0
-	for _, n := range m.s.nodes {
-		if n.lost {
+	for _, is := range m.lost {
+		if is {
 			lost++
 		}
 	}
@@ -362,14 +365,18 @@ func (m *model) tooMany() {
 }
 
 // vanished is a start without a log.
-func (m *model) vanished(n *node) {
-	if len(m.mirrors[n.id]) == 0 {
+func (m *model) vanished(id replica.NodeID) {
+	if len(m.mirrors[id]) == 0 {
 		return
 	}
-	if d := &m.doubts[n.id]; !d.gone && (!m.power[n.id] || m.synced[n.id] > 0) {
-		m.s.fail("the log of node %d is gone, %d was durable", n.id, m.synced[n.id])
+	d := &m.doubts[id]
+	if !d.gone && (!m.power[id] || m.synced[id] > 0) {
+		m.p.fail("the log of node %d is gone, %d was durable", id, m.synced[id])
 	}
-	m.mirrors[n.id] = nil
+	if d.gone {
+		m.ghosts[id] = m.mirrors[id]
+	}
+	m.mirrors[id] = nil
 }
 
 // opened compares a log with what it held.
@@ -379,35 +386,40 @@ func (m *model) opened(r *rep, saved int64) {
 	list := m.mirrors[n.id]
 	power := m.power[n.id]
 	d := m.doubts[n.id]
-	if n.unfinished {
+	if ghost := m.ghosts[n.id]; power && len(list) == 0 && o.LogEnd > 0 && len(ghost) > 0 {
+		s.counts.add("deleted logs that came back", 1)
+		m.mirrors[n.id], list = ghost, ghost
+	}
+	m.ghosts[n.id] = nil
+	if m.unfinished[n.id] {
 		if o.LogStart == d.reset && o.LogEnd == d.reset {
 			m.mirrors[n.id] = make([]entry, d.reset)
 		} else if extra := o.LogEnd - int64(len(list)); extra > 0 && extra <= int64(len(d.more)) {
 			for i, e := range d.more[:extra] {
-				m.place(n, int64(len(list)+i), e)
+				m.place(n.id, int64(len(list)+i), e)
 			}
 		} else if o.LogEnd >= d.low && extra < 0 {
 			m.mirrors[n.id] = list[:o.LogEnd]
 		}
 		list = m.mirrors[n.id]
-		n.unfinished = false
+		m.unfinished[n.id] = false
 	}
 	switch end := o.LogEnd; {
 	case end > int64(len(list)):
-		s.fail("the log of node %d ends at %d, before it was %d", n.id, end, len(list))
+		m.p.fail("the log of node %d ends at %d, before it was %d", n.id, end, len(list))
 	case end == int64(len(list)):
-		if power && n.lost {
-			n.lost = false
-			s.note("node %d has lost nothing", n.id)
+		if power && m.lost[n.id] {
+			m.lost[n.id] = false
+			m.p.note("node %d has lost nothing", n.id)
 		}
 	case !power:
-		s.fail("the log of node %d ends at %d, before the process was killed it was %d", n.id, end, len(list))
+		m.p.fail("the log of node %d ends at %d, before the process was killed it was %d", n.id, end, len(list))
 	case end < m.synced[n.id]:
-		s.fail("the log of node %d ends at %d, %d was durable", n.id, end, m.synced[n.id])
+		m.p.fail("the log of node %d ends at %d, %d was durable", n.id, end, m.synced[n.id])
 	default:
 		s.counts.add("tails lost", 1)
 		s.counts.add("records of tails lost", int64(len(list))-end)
-		s.note("node %d has lost what was between %d and %d", n.id, end, len(list))
+		m.p.note("node %d has lost what was between %d and %d", n.id, end, len(list))
 		m.mirrors[n.id] = list[:end]
 	}
 	if s.failure != "" {
@@ -416,7 +428,7 @@ func (m *model) opened(r *rep, saved int64) {
 	m.power[n.id] = false
 	if saved >= 0 && !power {
 		if at := min(max(saved, o.LogStart), o.LogEnd); o.HighWatermark != at {
-			s.fail("the checkpoint of node %d says %d, its high watermark is %d", n.id, saved, o.HighWatermark)
+			m.p.fail("the checkpoint of node %d says %d, its high watermark is %d", n.id, saved, o.HighWatermark)
 			return
 		}
 	}
@@ -432,7 +444,7 @@ func (m *model) scan(r *rep) {
 	for b, err := range r.log.Batches(s.ctx, o.LogStart, log.WithIsolation(log.LogEnd)) {
 		if err != nil {
 			if !errors.Is(err, log.ErrOffsetOutOfRange) {
-				s.fail("the log of node %d cannot be read: %v", r.n.id, err)
+				m.p.fail("the log of node %d cannot be read: %v", r.n.id, err)
 			}
 			return
 		}
@@ -443,14 +455,14 @@ func (m *model) scan(r *rep) {
 				continue
 			}
 			if at >= int64(len(list)) || !m.equal(e, list[at]) || at > next && !s.compacted {
-				s.fail("node %d has %v at offset %d, it was %v", r.n.id, e, at, list[min(at, int64(len(list)-1))])
+				m.p.fail("node %d has %v at offset %d, it was %v", r.n.id, e, at, list[min(at, int64(len(list)-1))])
 				return
 			}
 			next = at + 1
 		}
 	}
 	if next < o.LogEnd && !s.compacted {
-		s.fail("the log of node %d can be read to %d, it ends at %d", r.n.id, next, o.LogEnd)
+		m.p.fail("the log of node %d can be read to %d, it ends at %d", r.n.id, next, o.LogEnd)
 	}
 }
 
@@ -469,7 +481,7 @@ func (m *model) resync(leader *rep) {
 		}
 	}
 	m.s.counts.add("committed records lost", int64(lost))
-	m.s.note("%d committed records were lost", lost)
+	m.p.note("%d committed records were lost", lost)
 	m.committed = m.committed[:0]
 	clear(m.once)
 	for _, e := range list {
@@ -479,8 +491,8 @@ func (m *model) resync(leader *rep) {
 		}
 	}
 	for _, n := range m.s.nodes {
-		if n.rep != nil {
-			n.rep.checked = 0
+		if r := n.seats[m.p.index].rep; r != nil {
+			r.checked = 0
 		}
 	}
 }

@@ -1,6 +1,13 @@
 package replicatest
 
-import "slices"
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/partlog/partlog/replica"
+)
 
 // mutant is a known way to be wrong. It sits between the parts, in what they are told, so that the parts stay clean.
 type mutant struct {
@@ -24,6 +31,15 @@ type mutant struct {
 	readPast      bool // consumers see what is not committed
 	noMinISR      bool // min.insync.replicas is not looked at
 	ownShrink     bool // a leader leaves members of its in-sync set out before the controller knows
+	oldNews       bool // the in-sync set of the news before counts
+	cutLess       bool // a truncation leaves a record that should go
+	ackTimeouts   bool // time that is up counts as confirmed
+	keepLeading   bool // a leader does not hear that another one leads
+	mixed         bool // answers reach another partition's replica
+	lateAnswers   bool // an answer counts whoever gave it, to whichever request
+	adding        bool // who is to become a replica is in sync from the beginning
+	noTicks       bool // a controller looks at nothing by itself
+	mixedMarks    bool // of two partitions, each begins with the other's high watermark
 }
 
 var mutants = map[string]mutant{
@@ -47,6 +63,15 @@ var mutants = map[string]mutant{
 	"read-past-high-watermark":  {readPast: true},
 	"ignore-min-isr":            {noMinISR: true},
 	"shrink-without-controller": {ownShrink: true},
+	"take-old-news":             {oldNews: true},
+	"cut-too-little":            {cutLess: true},
+	"confirm-timeouts":          {ackTimeouts: true},
+	"keep-leading":              {keepLeading: true},
+	"mix-partitions":            {mixed: true},
+	"take-late-answers":         {lateAnswers: true},
+	"join-when-assigned":        {adding: true},
+	"controller-without-ticks":  {noTicks: true},
+	"mix-marks":                 {mixedMarks: true},
 }
 
 // Mutants are the names for Options.Mutant, sorted.
@@ -61,3 +86,55 @@ func Mutants() []string {
 
 // mutantByName is the zero one for a name that is not known.
 func mutantByName(name string) mutant { return mutants[name] }
+
+// electOutside changes a write that elects: another live replica, not in sync, leads.
+func (s *sim) electOutside(writes []replica.Write) {
+	s.change(writes, func(p *part, v map[string]any) {
+		if v["leader"] == json.Number("-1") || v["leader_epoch"] == json.Number(itoa(int(p.state.LeaderEpoch))) {
+			return
+		}
+		for _, id := range p.state.Replicas {
+			if s.node(id).up && !slices.Contains(p.state.ISR, id) && !slices.Contains(p.state.ELR, id) {
+				v["leader"], v["isr"] = id, []replica.NodeID{id}
+				return
+			}
+		}
+	})
+}
+
+// joinWhenAssigned changes a write that begins a move: who is to come is in sync already.
+func (s *sim) joinWhenAssigned(writes []replica.Write) {
+	s.change(writes, func(_ *part, v map[string]any) {
+		if v["adding_replicas"] != nil {
+			v["isr"] = v["replicas"]
+		}
+	})
+}
+
+// change lets f change what is written about partitions that are known.
+func (s *sim) change(writes []replica.Write, f func(p *part, v map[string]any)) {
+	for i, w := range writes {
+		p := s.partOf(w.Key)
+		if p == nil || !p.known {
+			continue
+		}
+		var v map[string]any
+		d := json.NewDecoder(bytes.NewReader(w.Value))
+		d.UseNumber()
+		if d.Decode(&v) != nil {
+			continue
+		}
+		f(p, v)
+		writes[i].Value, _ = json.Marshal(v)
+	}
+}
+
+// partOf is the partition whose state stands under a key, nil if none.
+func (s *sim) partOf(key string) *part {
+	for _, p := range s.parts {
+		if strings.HasSuffix(key, "/"+itoa(p.index)+"/state") {
+			return p
+		}
+	}
+	return nil
+}

@@ -15,8 +15,10 @@ const (
 // network is what lies between places.
 type network struct {
 	blocked [places][places]int // how many faults block the way from one to the other
-	lossy   float64             // on top of the run's own
-	slow    time.Duration       // every message, on top of the usual
+	lossy   float64             // chances, on top of the run's own
+	repeats float64
+	late    float64
+	slow    time.Duration // every message, on top of the usual
 }
 
 func (n *network) cut(from, to place, by int) { n.blocked[from][to] += by }
@@ -42,7 +44,7 @@ func (s *sim) send(from, to place, arrive func()) {
 		return
 	}
 	s.carry(to, arrive)
-	if !s.calm && s.chance(s.dup) {
+	if !s.calm && s.chance(s.dup+s.net.repeats) {
 		s.counts.add("messages repeated", 1)
 		s.carry(to, arrive)
 	}
@@ -52,7 +54,7 @@ func (s *sim) carry(to place, arrive func()) {
 	d := s.between(50*time.Microsecond, 600*time.Microsecond)
 	if !s.calm {
 		d += s.net.slow
-		if s.chance(s.late) {
+		if s.chance(s.late + s.net.late) {
 			s.counts.add("messages late", 1)
 			d += s.between(0, 300*time.Millisecond)
 		}

@@ -21,19 +21,17 @@ type node struct {
 	disk *vfstest.Crash
 	full *vfstest.Fault // above disk
 
-	up         bool
-	life       int            // of the process
-	paused     time.Duration  // until then nothing happens in it
-	fast       time.Duration  // its steady clock is ahead; never falls
-	skew       time.Duration  // its wall clock is off
-	drag       time.Duration  // what each access of the disk takes longer
-	trouble    bool           // the disk is full, or was in this life
-	gaps       bool           // a sync failed: the device lacks what the page cache may have
-	rigged     *Fault         // what comes with the next start
-	dying      *vfstest.Crash // the disk as it was when the process stopped inside an access of it
-	end        Fault          // how it stops
-	unfinished bool           // what its log was doing then
-	lost       bool           // a part of its log, and has not caught up since
+	up      bool
+	life    int            // of the process
+	paused  time.Duration  // until then nothing happens in it
+	fast    time.Duration  // its steady clock is ahead; never falls
+	skew    time.Duration  // its wall clock is off
+	drag    time.Duration  // what each access of the disk takes longer
+	trouble bool           // the disk is full, or was in this life
+	gaps    bool           // a sync failed: the device lacks what the page cache may have
+	rigged  *Fault         // what comes with the next start
+	dying   *vfstest.Crash // the disk as it was when the process stopped inside an access of it
+	end     Fault          // how it stops
 
 	dir     *log.Dir
 	clean   bool // the process before stopped cleanly
@@ -41,16 +39,17 @@ type node struct {
 	broker  int64 // epoch of its registration; 0: none in this life
 	last    int64 // and of the last life's
 	heard   time.Duration
-	ready   bool  // news are for this registration
-	since   int64 // news of older revisions are not
-	newest  int64 // of the news of the partition that were heard
-	rep     *rep
-	asks    map[uint64]bool // proposals on their way
+	ready   bool    // news are for this registration
+	since   int64   // news of older revisions are not
+	seats   []*seat // by partition
 	acts    []replica.Action
 }
 
 func newNode(s *sim, id replica.NodeID) *node {
 	n := &node{s: s, id: id}
+	for _, p := range s.parts {
+		n.seats = append(n.seats, &seat{n: n, p: p})
+	}
 	n.disk = vfstest.NewCrash(vfstest.CrashOptions{NoMmap: true, Now: n.wall})
 	return n
 }
@@ -72,7 +71,10 @@ func (n *node) start() {
 	s := n.s
 	n.life++
 	n.up, n.paused, n.trouble, n.gaps, n.drag = true, 0, false, false, 0
-	n.broker, n.ready, n.rep, n.asks = 0, false, nil, map[uint64]bool{}
+	n.broker, n.ready = 0, false
+	for _, at := range n.seats {
+		at.rep, at.asks = nil, map[uint64]bool{}
+	}
 	n.heard = s.now
 	n.full = vfstest.NewFault(n.disk)
 	if n.rigged != nil {
@@ -80,9 +82,9 @@ func (n *node) start() {
 		n.rigged = nil
 	}
 	var fsys vfs.FS = n.full
-	saved, _ := highWatermarks(fsys)
+	saved := s.highWatermarks(fsys)
 	dir, err := log.OpenDir("", log.DirConfig{
-		FS: fsys, Manual: true, Now: n.wall, Map: index.Never, HighWatermarkInterval: time.Millisecond,
+		FS: fsys, Manual: true, SyncParallelism: 1, Now: n.wall, Map: index.Never, HighWatermarkInterval: time.Millisecond,
 		Events:            s.counts.events(),
 		RetentionInterval: 20 * time.Millisecond, InitialDelay: time.Millisecond, CleanerBackoff: 50 * time.Millisecond,
 	})
@@ -101,10 +103,14 @@ func (n *node) start() {
 		return
 	}
 
-	if slices.Contains(there, partition) {
-		n.open(saved)
-	} else {
-		s.model.vanished(n)
+	for i, at := range n.seats {
+		if n.dying != nil {
+			return
+		} else if slices.Contains(there, at.p.tp) {
+			at.open(saved[i])
+		} else {
+			at.p.model.vanished(n.id)
+		}
 	}
 	n.later(s.between(0, 2*time.Millisecond), n.beat)
 }
@@ -126,6 +132,9 @@ func (n *node) rig(f Fault) {
 	}
 	power := f.Amount&1 == 0
 	n.full.Add(vfstest.Rule{Ops: accesses, Nth: 1 + int((f.Amount>>1)%25), Times: vfstest.Always, Hook: func(vfstest.Op) error {
+		if n.s.calm && n.dying == nil {
+			return nil // what was to come is over
+		}
 		if n.dying == nil {
 			n.end = f
 			n.s.dying++
@@ -149,9 +158,12 @@ func (n *node) die() {
 	if n.up {
 		n.down()
 	}
-	n.disk, n.unfinished = disk, true
+	n.disk = disk
+	for _, p := range s.parts {
+		p.model.unfinished[n.id] = true
+	}
 	if n.end.Amount&1 == 0 {
-		s.model.powerLost(n)
+		n.powerLost()
 	}
 	s.after(n.end.For, n.start)
 }
@@ -174,17 +186,11 @@ func (s *sim) logConfig() log.Config {
 	return c
 }
 
-// open opens the log, but gives it no role yet.
-func (n *node) open(saved int64) {
-	l, err := n.dir.Open(n.s.ctx, partition, n.s.logConfig())
-	if err != nil {
-		if !n.shaky() {
-			n.s.fail("node %d cannot open its log: %v", n.id, err)
-		}
-		return
+// powerLost tells what is known of each partition that the disk may have lost what was not synced.
+func (n *node) powerLost() {
+	for _, p := range n.s.parts {
+		p.model.powerLost(n.id)
 	}
-	n.rep = &rep{n: n, log: l, leads: -1, stash: map[uint64]stash{}}
-	n.s.model.opened(n.rep, saved)
 }
 
 // beat is a node's word to the store: a session, a registration, and news.
@@ -252,11 +258,13 @@ func (n *node) register() {
 	s.counts.add("registrations", 1)
 	n.session, n.broker, n.last, n.ready = session, r.Epoch(), r.Epoch(), false
 	n.dir.SetBrokerEpoch(n.broker)
-	if n.rep != nil {
-		if n.rep.p == nil {
-			n.rep.begin(!n.clean && !s.mutant.trustUnclean)
-		} else {
-			n.step(replica.Reconfigure{Config: n.config()})
+	for _, at := range n.seats {
+		switch r := at.rep; {
+		case r == nil:
+		case r.p == nil:
+			r.begin(!n.clean && !s.mutant.trustUnclean)
+		default:
+			r.step(replica.Reconfigure{Config: n.config()})
 		}
 	}
 	s.published(controller.IDsPrefix + strconv.Itoa(int(n.id)))
@@ -280,105 +288,55 @@ func (n *node) readStore() {
 	if s.truth.registered[n.id] != n.broker && !s.mutant.anyLife {
 		return
 	}
-	n.ready, n.since, n.newest = true, s.truth.revision, s.truth.revision
+	n.ready, n.since = true, s.truth.revision
+	for _, at := range n.seats {
+		at.newest = s.truth.revision
+	}
 	for id, p := range s.truth.peers {
 		if p.Node > 0 {
-			n.step(replica.Peer{Node: replica.NodeID(id), BrokerEpoch: p.BrokerEpoch, Alive: p.Alive, ShuttingDown: p.ShuttingDown})
+			n.tellAll(replica.Peer{Node: replica.NodeID(id), BrokerEpoch: p.BrokerEpoch, Alive: p.Alive, ShuttingDown: p.ShuttingDown})
 		}
 	}
-	if s.truth.known {
-		n.assign(s.truth.assign)
+	for _, at := range n.seats {
+		if at.p.known {
+			at.assign(at.p.assign)
+		}
 	}
 }
 
-// hear takes news of the store, of a revision.
-func (n *node) hear(revision int64, e replica.Event) {
+// tellAll gives all replicas an event.
+func (n *node) tellAll(e replica.Event) {
+	for _, at := range n.seats {
+		if at.rep != nil {
+			at.rep.step(e)
+		}
+	}
+}
+
+// hear takes news of the store, of a revision: of a partition, or of a node if p is nil.
+func (n *node) hear(revision int64, p *part, e replica.Event) {
 	if !n.up {
 		return
 	}
 	if n.cutOff() {
-		n.later(10*time.Millisecond, func() { n.hear(revision, e) })
+		n.later(10*time.Millisecond, func() { n.hear(revision, p, e) })
 		return
 	}
 	if !n.ready || revision <= n.since {
 		return
 	}
-	a, ok := e.(replica.Assign)
+	if p == nil {
+		n.tellAll(e)
+		return
+	}
+	at, a := n.seats[p.index], e.(replica.Assign)
 	switch {
-	case !ok:
-		n.step(e)
-	case revision > n.newest:
-		n.newest = revision
-		n.assign(a)
-	case slices.Contains(a.Replicas, n.id):
-		n.step(a) // old news; the core knows
+	case revision > at.newest:
+		at.newest = revision
+		at.assign(a)
+	case at.rep != nil && slices.Contains(a.Replicas, n.id):
+		at.rep.step(a) // old news; the core knows
 	}
-}
-
-// assign is what a process does with news of a partition: it makes a replica, moves it, or removes it.
-func (n *node) assign(a replica.Assign) {
-	s := n.s
-	mine := slices.Contains(a.Replicas, n.id)
-	a.BrokerEpoch = n.broker
-	if s.mutant.anyLife {
-		a.BrokerEpoch = 0
-	}
-	switch {
-	case n.rep == nil && !mine:
-		return
-	case n.rep == nil:
-		n.open(0)
-		if n.rep == nil {
-			n.later(20*time.Millisecond, func() {
-				if n.rep == nil && n.ready {
-					n.assign(s.truth.assign)
-				}
-			})
-			return
-		}
-		n.rep.begin(!n.clean && n.life > 1)
-	case !mine && n.rep.p != nil:
-		s.note("node %d is to delete its replica", n.id)
-		n.step(replica.Stop{Delete: true, LeaderEpoch: a.LeaderEpoch})
-		return
-	}
-	if s.mutant.smallISR && a.Leader == n.id && len(a.ISR) > 1 {
-		a.ISR = a.ISR[:0:0]
-		for _, id := range s.truth.state.ISR {
-			if id == n.id || len(a.ISR) == 0 {
-				a.ISR = append(a.ISR, id)
-			}
-		}
-	}
-	if s.mutant.countOutsider && a.Leader == n.id {
-		a.ISR = slices.Clone(a.Replicas)
-	}
-	n.step(a)
-}
-
-// step gives the replica an event.
-func (n *node) step(e replica.Event) {
-	r := n.rep
-	if !n.up || r == nil || r.p == nil {
-		return
-	}
-	acts := r.p.Step(n.mono(), e, n.acts[:0])
-	n.acts = acts
-	switch e.(type) {
-	case replica.Assign, replica.Assigned, replica.Stop:
-		r.refresh()
-	case replica.Truncated, replica.Appended:
-		if n.lost {
-			r.refresh()
-		}
-	}
-	for i := range acts {
-		r.act(&acts[i])
-		if n.s.failure != "" {
-			return
-		}
-	}
-	r.arm()
 }
 
 // kill ends the process at once. What it wrote is in the page cache.
@@ -401,7 +359,7 @@ func (n *node) lose(seed uint64) {
 		n.down()
 	}
 	n.disk = n.disk.PowerLoss(seed)
-	n.s.model.powerLost(n)
+	n.powerLost()
 }
 
 // stop ends the process as it should: it asks the controller to be let go before.
@@ -412,9 +370,11 @@ func (n *node) stop() {
 	s := n.s
 	s.counts.add("clean stops", 1)
 	s.note("node %d stops", n.id)
-	if n.rep != nil && n.rep.p != nil {
-		n.step(replica.Stop{LeaderEpoch: -1})
-		n.rep.drain()
+	for _, at := range n.seats {
+		if r := at.rep; r != nil && r.p != nil && n.dying == nil {
+			r.step(replica.Stop{LeaderEpoch: -1})
+			r.drain()
+		}
 	}
 	if s.failure != "" || n.dying != nil {
 		return
@@ -437,13 +397,16 @@ func (n *node) stop() {
 
 func (n *node) down() {
 	n.up, n.life, n.ready = false, n.life+1, false
-	if n.rep != nil {
-		n.s.model.closed(n.rep)
+	for _, at := range n.seats {
+		if at.rep != nil {
+			at.p.model.closed(at.rep)
+			at.rep = nil
+		}
 	}
 	if n.gaps {
-		n.s.model.powerLost(n)
+		n.powerLost()
 	}
-	n.rep, n.dir = nil, nil
+	n.dir = nil
 	if session := n.session; session != nil {
 		n.session = nil
 		n.s.after(n.s.between(0, sessionTime), func() { n.s.expire(session, n.id) })
@@ -471,4 +434,4 @@ func (s *sim) watchOver() {
 	s.after(20*time.Millisecond, s.watchOver)
 }
 
-func (n *node) discard() { n.dir, n.rep = nil, nil }
+func (n *node) discard() { n.dir, n.seats = nil, nil }

@@ -15,9 +15,10 @@ type Options struct {
 	// Steps ends the storm early, after so many events; 0: no bound.
 	Steps int
 
-	Nodes    int // of the cluster, at most 9; 0: 3 to 5
-	Replicas int // of the partition, at most Nodes; 0: mostly 3
-	MinISR   int // min.insync.replicas; 0: mostly 2
+	Nodes      int // of the cluster, at most 9; 0: 3 to 5
+	Partitions int // led by all nodes in turn, at most 99; 0: 1 to 4
+	Replicas   int // of each partition, at most Nodes; 0: mostly 3
+	MinISR     int // min.insync.replicas; 0: mostly 2
 
 	Truncation replica.Truncation
 	// Patient overlooks members of the in-sync set that lack committed records for the moment, and reports only what is
@@ -62,7 +63,7 @@ const (
 	backOff     = 10 * time.Millisecond
 	markTime    = 50 * time.Millisecond
 	askLimit    = 80 * time.Millisecond // a client's or proposer's patience with one request
-	calmTime    = 800 * time.Millisecond
+	calmTime    = 1200 * time.Millisecond
 )
 
 func (o Options) profile(rng *rand.Rand) profile {
@@ -77,6 +78,8 @@ func (o Options) profile(rng *rand.Rand) profile {
 	}
 	pick(&p.Nodes, []int{3, 3, 3, 4, 5}[rng.IntN(5)])
 	p.Nodes = min(p.Nodes, 9)
+	pick(&p.Partitions, []int{1, 1, 1, 2, 3, 4}[rng.IntN(6)])
+	p.Partitions = min(p.Partitions, 99)
 	pick(&p.Replicas, []int{3, 3, 3, 3, 2, 4}[rng.IntN(6)])
 	p.Replicas = min(p.Replicas, p.Nodes)
 	pick(&p.MinISR, []int{2, 2, 2, 2, 1, 3}[rng.IntN(6)])
@@ -100,8 +103,8 @@ func (o Options) profile(rng *rand.Rand) profile {
 	if o.Still {
 		p.loss, p.dup, p.late = 0, 0, 0
 	}
-	p.producers = 1 + rng.IntN(3)
-	p.consumers = 2
+	p.producers = max(1+rng.IntN(3), p.Partitions)
+	p.consumers = max(2, p.Partitions)
 	p.think = time.Duration(10+rng.IntN(40)) * time.Millisecond
 	return p
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/partlog/partlog/vfs"
 )
 
-// rep is the replica of a node: the core, its log, and what the log still has to do.
+// rep is a replica on a node: the core, its log, and what the log still has to do.
 type rep struct {
-	n   *node
-	p   *replica.Partition
-	log *log.Log
+	n    *node
+	part *part
+	p    *replica.Partition
+	log  *log.Log
 
 	todo   []replica.Action // of the log, in order; the first is under way if busy
 	busy   bool
@@ -30,6 +31,8 @@ type rep struct {
 	epoch int32
 	leads int32 // epoch it serves as leader; -1
 
+	asks    uint64         // tag of the last fetch
+	asksOf  replica.NodeID // who it is for
 	epochs  []log.EpochEntry
 	kept    []log.EpochEntry // by a mutant
 	latest  int32
@@ -44,28 +47,62 @@ type stash struct {
 	stamp   uint64
 }
 
-// highWatermarks is the mark in the checkpoint of a root, -1 if there is none.
-func highWatermarks(fsys vfs.FS) (int64, error) {
-	entries, err := checkpoint.ReadOffsets(fsys, checkpoint.HighWatermarks)
-	if at, ok := entries[checkpoint.Partition(partition)]; ok {
-		return at, err
+// highWatermarks are the marks in the checkpoint of a root, by partition; -1 where there is none.
+func (s *sim) highWatermarks(fsys vfs.FS) []int64 {
+	entries, _ := checkpoint.ReadOffsets(fsys, checkpoint.HighWatermarks)
+	marks := make([]int64, len(s.parts))
+	for i, p := range s.parts {
+		marks[i] = -1
+		if at, ok := entries[checkpoint.Partition(p.tp)]; ok {
+			marks[i] = at
+		}
 	}
-	return -1, err
+	return marks
 }
+
+// step gives the replica an event.
+func (r *rep) step(e replica.Event) {
+	n := r.n
+	if !n.up || r.p == nil || r.gone() {
+		return
+	}
+	acts := r.p.Step(n.mono(), e, n.acts[:0])
+	n.acts = acts
+	switch e.(type) {
+	case replica.Assign, replica.Assigned, replica.Stop:
+		r.refresh()
+	case replica.Truncated, replica.Appended:
+		if r.part.model.lost[n.id] {
+			r.refresh()
+		}
+	}
+	for i := range acts {
+		r.act(&acts[i])
+		if n.s.failure != "" {
+			return
+		}
+	}
+	r.arm()
+}
+
+// gone says that the replica was deleted, or its process has ended.
+func (r *rep) gone() bool { return r.n.seats[r.part.index].rep != r }
 
 // begin gives a log that was opened its replica.
 func (r *rep) begin(unclean bool) {
 	r.epochs = nil
 	start := r.state()
 	saved := start.HighWatermark
-	if r.n.s.mutant.forgetMark {
+	if m := r.n.s.mutant; m.forgetMark {
 		start.HighWatermark = start.LogStart
+	} else if other := r.n.seats[(r.part.index+1)%len(r.n.seats)].rep; m.mixedMarks && other != nil {
+		start.HighWatermark = other.hw
 	}
-	r.p = replica.New(partition, r.n.config(), start, unclean)
+	r.p = replica.New(r.part.tp, r.n.config(), start, unclean)
 	r.refresh()
 	at := r.p.Status().HighWatermark
 	if at != saved {
-		r.n.s.fail("node %d begins with a high watermark of %d, its log has %d", r.n.id, at, saved)
+		r.part.fail("node %d begins with a high watermark of %d, its log has %d", r.n.id, at, saved)
 	}
 	r.hw = at
 	r.arm()
@@ -84,13 +121,13 @@ func (r *rep) refresh() {
 	}
 	if leads >= 0 && leads != r.leads {
 		r.leads = leads
-		r.n.s.note("node %d leads epoch %d from %d, high watermark %d, in sync %v", r.n.id, leads, st.EpochStart, st.HighWatermark, st.ISR)
-		r.n.s.model.elected(r, st.HighWatermark)
+		r.part.note("node %d leads epoch %d from %d, high watermark %d, in sync %v", r.n.id, leads, st.EpochStart, st.HighWatermark, st.ISR)
+		r.part.model.elected(r, st.HighWatermark)
 	}
 	r.leads = leads
-	if r.n.lost && !st.UncleanStop && st.Role != replica.Idle {
-		r.n.lost = false
-		r.n.s.note("node %d has caught up", r.n.id)
+	if m := &r.part.model; m.lost[r.n.id] && !st.UncleanStop && st.Role != replica.Idle {
+		m.lost[r.n.id] = false
+		r.part.note("node %d has caught up", r.n.id)
 	}
 }
 
@@ -121,9 +158,7 @@ func (r *rep) arm() {
 		if r.tick == at {
 			r.tick = 0
 		}
-		if r.n.rep == r {
-			r.n.step(replica.Tick{})
-		}
+		r.step(replica.Tick{})
 	})
 }
 
@@ -139,11 +174,12 @@ func (r *rep) act(a *replica.Action) {
 	case replica.SendFetch:
 		s.counts.add("fetches", 1)
 		to, f := a.To, a.Fetch
-		s.send(n.place(), place(to), func() { s.node(to).fetch(f) })
+		r.asks, r.asksOf = a.Tag, to
+		s.send(n.place(), place(to), func() { s.fetch(r.part.seat(to), f) })
 	case replica.Reply:
 		r.reply(a)
 	case replica.ProposeISR:
-		n.propose(*a)
+		r.propose(*a)
 	case replica.SetRemoval:
 		if s.compacted {
 			old := r.unpin
@@ -163,12 +199,12 @@ func (r *rep) act(a *replica.Action) {
 // failed is a replica that gave up: the process has to begin anew.
 func (r *rep) failed(err error) {
 	n, s := r.n, r.n.s
-	r.gaveUp, n.unfinished = true, true
+	r.gaveUp, r.part.model.unfinished[n.id] = true, true
 	if !n.shaky() {
-		s.fail("the replica of node %d gave up: %v", n.id, err)
+		r.part.fail("the replica of node %d gave up: %v", n.id, err)
 		return
 	}
-	s.note("the replica of node %d gave up: %v", n.id, err)
+	r.part.note("the replica of node %d gave up: %v", n.id, err)
 	s.counts.add("replicas that gave up", 1)
 	if n.dying != nil {
 		return
@@ -185,12 +221,12 @@ func (r *rep) latency() time.Duration {
 
 // pump begins the next thing the log has to do.
 func (r *rep) pump() {
-	if r.busy || len(r.todo) == 0 || r.n.rep != r {
+	if r.busy || len(r.todo) == 0 || r.gone() {
 		return
 	}
 	r.busy = true
 	r.n.later(r.latency(), func() {
-		if r.n.rep != r {
+		if r.gone() {
 			return
 		}
 		a := r.todo[0]
@@ -214,10 +250,10 @@ func (r *rep) carryOut(a replica.Action) {
 	if r.n.dying != nil {
 		return
 	}
-	r.n.s.model.begin(r, &a)
+	r.part.model.begin(r, &a)
 	r.perform(a)
 	if r.n.dying == nil && !r.gaveUp {
-		r.n.s.model.finished(r.n)
+		r.part.model.finished(r.n.id)
 	}
 }
 
@@ -226,71 +262,75 @@ func (r *rep) perform(a replica.Action) {
 	switch a.Kind {
 	case replica.DoAppend:
 		e := r.append(&a)
-		n.step(e)
+		r.step(e)
 	case replica.DoTruncate:
 		before := r.log.Offsets().LogEnd
 		stale := r.epochs
 		to := a.Offset
 		if s.mutant.cutMore && to > 0 && to < before {
 			to--
+		} else if s.mutant.cutLess && to < before {
+			to++
 		}
 		end, err := r.log.Truncate(s.ctx, to)
 		if err == nil {
 			if end < before {
 				s.counts.add("truncations", 1)
 				s.counts.add("records truncated", before-end)
-				s.note("node %d cuts its log from %d to %d", n.id, before, end)
+				r.part.note("node %d cuts its log from %d to %d", n.id, before, end)
 			}
-			s.model.cut(r, end)
+			r.part.model.cut(r, end)
 		}
 		r.epochs = nil
 		if s.mutant.keepEpochs && end < before {
 			r.kept = stale
 		}
-		n.step(replica.Truncated{Tag: a.Tag, Err: err, State: r.state()})
+		r.step(replica.Truncated{Tag: a.Tag, Err: err, State: r.state()})
 	case replica.DoReset:
 		err := r.log.ResetTo(s.ctx, a.Offset)
 		if err == nil {
 			s.counts.add("resets", 1)
-			s.note("node %d empties its log and begins at %d", n.id, a.Offset)
-			s.model.reset(r, a.Offset)
+			r.part.note("node %d empties its log and begins at %d", n.id, a.Offset)
+			r.part.model.reset(r, a.Offset)
 		}
 		r.epochs = nil
-		n.step(replica.Truncated{Tag: a.Tag, Err: err, State: r.state()})
+		r.step(replica.Truncated{Tag: a.Tag, Err: err, State: r.state()})
 	case replica.DoEpoch:
 		var err error
 		if !s.mutant.noEpoch {
 			err = r.log.AssignEpoch(a.LeaderEpoch)
 		}
 		r.epochs = nil
-		n.step(replica.Assigned{Tag: a.Tag, Err: err, State: r.state()})
+		r.step(replica.Assigned{Tag: a.Tag, Err: err, State: r.state()})
 	case replica.DoSync:
 		err := r.log.Sync(s.ctx)
-		n.step(replica.Synced{Tag: a.Tag, Err: err, State: r.state()})
+		r.step(replica.Synced{Tag: a.Tag, Err: err, State: r.state()})
 	case replica.PersistHighWatermark:
 		if err := n.dir.RunOnce(s.ctx, n.mono()); err != nil && !n.shaky() {
-			s.fail("node %d: background work: %v", n.id, err)
+			r.part.fail("node %d: background work: %v", n.id, err)
 		}
-		if r.log.Offsets().LogStart != r.start {
-			n.step(replica.LogChanged{State: r.state()})
+		for _, at := range n.seats { // it was the turn of all logs
+			if o := at.rep; o != nil && o.p != nil && o.log.Offsets().LogStart != o.start {
+				o.step(replica.LogChanged{State: o.state()})
+			}
 		}
 	case replica.SetLogStart:
 		if err := r.log.DeleteRecords(s.ctx, a.Offset); err != nil && !errors.Is(err, log.ErrPolicy) && !n.shaky() {
-			s.fail("node %d: log start %d: %v", n.id, a.Offset, err)
+			r.part.fail("node %d: log start %d: %v", n.id, a.Offset, err)
 		}
-		n.step(replica.LogChanged{State: r.state()})
+		r.step(replica.LogChanged{State: r.state()})
 	case replica.Delete:
 		s.counts.add("replicas deleted", 1)
-		s.note("node %d deletes its replica", n.id)
-		s.model.closed(r)
-		if err := n.dir.Delete(s.ctx, partition); err != nil && !n.shaky() {
-			s.fail("node %d: delete: %v", n.id, err)
+		r.part.note("node %d deletes its replica", n.id)
+		r.part.model.closed(r)
+		if err := n.dir.Delete(s.ctx, r.part.tp); err != nil && !n.shaky() {
+			r.part.fail("node %d: delete: %v", n.id, err)
 		}
 		if n.dying != nil {
 			return
 		}
-		n.rep = nil
-		s.model.deleted(n)
+		n.seats[r.part.index].rep = nil
+		r.part.model.deleted(n.id)
 	}
 }
 
@@ -315,13 +355,13 @@ func (r *rep) append(a *replica.Action) replica.Appended {
 	}
 	if err == nil && !done.Duplicate && done.Last >= done.Base {
 		s.counts.add("appends", 1)
-		s.model.appended(r, a, done)
+		r.part.model.appended(r, a, done)
 	} else if done.Duplicate {
 		s.counts.add("duplicates recognised", 1)
 	}
 	if err != nil {
 		s.counts.add("appends refused", 1)
-		s.note("node %d: append refused: %v", r.n.id, err)
+		r.part.note("node %d: append refused: %v", r.n.id, err)
 	}
 	st := r.state()
 	return replica.Appended{Tag: a.Tag, Base: done.Base, Last: done.Last, AppendTime: done.AppendTime, Duplicate: done.Duplicate, Err: err, State: st}
@@ -330,7 +370,7 @@ func (r *rep) append(a *replica.Action) replica.Appended {
 // endTxn writes a marker.
 func (r *rep) endTxn(b record.Batch, epoch *int32) (log.Appended, error) {
 	id, e, _ := b.Producer()
-	return r.log.EndTxn(r.n.s.ctx, record.Producer{ID: id, Epoch: e}, commits(b, r.n.s.model.dec), log.EndTxnOptions{TransactionVersion: 2, LeaderEpoch: epoch})
+	return r.log.EndTxn(r.n.s.ctx, record.Producer{ID: id, Epoch: e}, commits(b, r.part.model.dec), log.EndTxnOptions{TransactionVersion: 2, LeaderEpoch: epoch})
 }
 
 func commits(b record.Batch, d *record.Decoder) bool {
@@ -344,7 +384,7 @@ func commits(b record.Batch, d *record.Decoder) bool {
 // read carries out a read: bytes for followers, records for consumers.
 func (r *rep) read(a replica.Action) {
 	n, s := r.n, r.n.s
-	if n.rep != r {
+	if r.gone() {
 		return
 	}
 	e := replica.Read{Tag: a.Tag, Next: a.Offset}
@@ -365,7 +405,7 @@ func (r *rep) read(a replica.Action) {
 			e.Raw = make([]byte, e.Bytes)
 			_, err = f.ReadAt(e.Raw, 0)
 		} else if err == nil {
-			st := stash{next: e.Next, stamp: s.model.stamp}
+			st := stash{next: e.Next, stamp: r.part.model.stamp}
 			for rec, bad := range f.Records() {
 				if err = bad; bad != nil {
 					break
@@ -379,11 +419,11 @@ func (r *rep) read(a replica.Action) {
 	if e.Err = err; err != nil && n.shaky() {
 		s.counts.add("reads refused by a full disk", 1)
 	} else if err != nil && !errors.Is(err, log.ErrOffsetOutOfRange) {
-		s.fail("node %d cannot read at %d: %v", n.id, a.Offset, err)
+		r.part.fail("node %d cannot read at %d: %v", n.id, a.Offset, err)
 		return
 	}
 	e.State = r.state()
-	n.step(e)
+	r.step(e)
 	delete(r.stash, a.Tag)
 }
 
@@ -392,10 +432,13 @@ func (r *rep) reply(a *replica.Action) {
 	s, n := r.n.s, r.n
 	if a.Tag < clientTags {
 		to, e := a.To, replica.FetchResponse{From: n.id, Tag: a.Tag, Result: a.Result}
-		s.send(n.place(), place(to), func() { s.node(to).fetched(e) })
+		s.send(n.place(), place(to), func() { s.fetched(r.part.seat(to), e) })
 		return
 	}
 	answer := result{Result: a.Result, from: n.id}
+	if s.mutant.ackTimeouts && a.Result.Err == replica.RequestTimedOut {
+		answer.Err = replica.None
+	}
 	if st, ok := r.stash[a.ReadTag]; ok {
 		answer.records, answer.next, answer.stamp = st.records, st.next, st.stamp
 	} else {
@@ -418,48 +461,19 @@ func (r *rep) setHighWatermark(to int64) {
 	got, err := r.log.SetHighWatermark(to)
 	if err != nil {
 		if !r.n.shaky() {
-			r.n.s.fail("node %d: high watermark %d: %v", r.n.id, to, err)
+			r.part.fail("node %d: high watermark %d: %v", r.n.id, to, err)
 			return
 		}
-		r.n.s.model.marked(r, to) // the core holds what it says, whatever its log can do
+		r.part.model.marked(r, to) // the core holds what it says, whatever its log can do
 		r.failed(err)
 		return
 	}
 	if got != to {
-		r.n.s.fail("node %d: the high watermark should be %d and is %d", r.n.id, to, got)
+		r.part.fail("node %d: the high watermark should be %d and is %d", r.n.id, to, got)
 		return
 	}
-	r.n.s.model.marked(r, to)
+	r.part.model.marked(r, to)
 }
 
 // phantom marks tags whose answer nobody waits for.
 const phantom = 1 << 61
-
-// fetch takes a follower's request.
-func (n *node) fetch(f replica.FetchRequest) {
-	m := n.s.mutant
-	if m.noFence {
-		f.LeaderEpoch, f.LastFetchedEpoch = -1, -1
-	}
-	if m.anyLife {
-		f.BrokerEpoch = max(f.BrokerEpoch, n.s.truth.registered[f.From])
-	}
-	if m.early && n.rep != nil && n.rep.role == replica.Leader {
-		g := f
-		g.Tag, g.Offset, g.LastFetchedEpoch, g.MaxWait, g.MinBytes = clientTags|phantom, n.rep.log.Offsets().LogEnd, -1, 0, 0
-		n.step(g)
-	}
-	n.step(f)
-}
-
-// fetched takes a leader's answer.
-func (n *node) fetched(e replica.FetchResponse) {
-	m := n.s.mutant
-	if m.noDiverge {
-		e.Result.Diverged = false
-	}
-	if m.markAtEnd && e.Result.Err == replica.None && e.Result.HighWatermark >= 0 {
-		e.Result.HighWatermark = max(e.Result.LogEnd, e.Result.HighWatermark)
-	}
-	n.step(e)
-}

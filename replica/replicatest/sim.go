@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
-	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/replica"
 )
 
@@ -39,7 +39,7 @@ type sim struct {
 	rulers []*ruler
 	store  *replica.MemStore
 	truth  truth
-	model  model
+	parts  []*part
 	mutant mutant
 
 	producers []*producer
@@ -65,10 +65,10 @@ type result struct {
 	stamp   uint64 // of the model's losses when it was read
 }
 
-var (
-	partition = log.TopicPartition{Topic: "t"}
-	began     = time.UnixMilli(1_700_000_000_000)
-)
+// topic is the only one.
+const topic = "t"
+
+var began = time.UnixMilli(1_700_000_000_000)
 
 // clientTags are above all that replicas give out.
 const clientTags = 1 << 62
@@ -80,7 +80,7 @@ func Run(o Options) Outcome {
 	for _, n := range s.nodes {
 		n.discard()
 	}
-	o.Plan, o.Nodes, o.Replicas, o.MinISR, o.Storm = s.Plan, s.Nodes, s.Replicas, s.MinISR, s.Storm
+	o.Plan, o.Nodes, o.Partitions, o.Replicas, o.MinISR, o.Storm = s.Plan, s.Nodes, s.Partitions, s.Replicas, s.MinISR, s.Storm
 	s.counts.add("runs", 1)
 	return Outcome{Options: o, Steps: s.steps, Failure: s.failure, At: s.now, Counts: s.counts, History: s.history, Digest: s.digest}
 }
@@ -94,7 +94,9 @@ func newSim(o Options) *sim {
 	if s.Plan == nil {
 		s.Plan = s.profile.plan(rand.New(rand.NewPCG(o.Seed, 2)))
 	}
-	s.model = newModel(s)
+	for i := range s.Partitions {
+		s.parts = append(s.parts, newPart(s, i))
+	}
 	for i := range s.Nodes {
 		s.nodes = append(s.nodes, newNode(s, replica.NodeID(i+1)))
 	}
@@ -128,23 +130,15 @@ func (s *sim) play() {
 	}
 }
 
-// settle lets the cluster begin: its topic is made, everybody is in sync.
+// settle lets the cluster begin: its topic is made, everybody is in sync everywhere.
 func (s *sim) settle() {
 	for s.failure == "" && s.now < 2*time.Second {
 		s.until(s.now + 20*time.Millisecond)
-		if len(s.truth.state.ISR) == s.Replicas && s.leading() != nil {
+		if !slices.ContainsFunc(s.parts, func(p *part) bool { return len(p.state.ISR) < s.Replicas || p.leading() == nil }) {
 			return
 		}
 	}
-	s.fail("the cluster did not come up: %v", s.truth.state)
-}
-
-// leading is the node that leads by the controller's word and knows it.
-func (s *sim) leading() *node {
-	if n := s.node(s.truth.state.Leader); n != nil && n.rep != nil && n.rep.leads == s.truth.state.LeaderEpoch {
-		return n
-	}
-	return nil
+	s.fail("the cluster did not come up: %v", s.parts[0].state)
 }
 
 // until lets everything happen up to a moment.
@@ -213,15 +207,19 @@ func (s *sim) note(format string, args ...any) {
 }
 
 // noteMark notes high watermarks, those with nothing between them on one line.
-func (s *sim) noteMark(id replica.NodeID, mark int64) {
+func (s *sim) noteMark(p *part, id replica.NodeID, mark int64) {
 	if !s.Options.History {
 		return
 	}
+	where := fmt.Sprintf("%d:%d", id, mark)
+	if len(s.parts) > 1 {
+		where = fmt.Sprintf("%v at %s", p.tp, where)
+	}
 	if last := len(s.history) - 1; s.marked && last >= 0 && len(s.history[last]) < 150 {
-		s.history[last] += fmt.Sprintf(", %d:%d", id, mark)
+		s.history[last] += ", " + where
 		return
 	}
-	s.note("high watermarks %d:%d", id, mark)
+	s.note("high watermarks %s", where)
 	s.marked = true
 }
 

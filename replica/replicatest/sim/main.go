@@ -27,6 +27,8 @@ func main() {
 		seed       = flag.Uint64("seed", 1, "first seed")
 		seeds      = flag.Uint64("seeds", 1, "how many seeds")
 		duration   = flag.Duration("duration", 0, "go on for so long, whatever -seeds says")
+		partitions = flag.Int("partitions", 0, "of each cluster; 0: 1 to 4, drawn from the seed")
+		nodes      = flag.Int("nodes", 0, "of each cluster; 0: 3 to 5")
 		storm      = flag.Duration("storm", 0, "simulated time in which things go wrong, for each seed; 0: 1s")
 		steps      = flag.Int("steps", 0, "end the storm after so many events; 0: no bound")
 		truncation = flag.String("truncation", "epoch", "epoch, or hw: the classic description, which loses records")
@@ -37,7 +39,7 @@ func main() {
 		keep       = flag.Bool("keep-going", false, "count failures instead of stopping at the first")
 	)
 	flag.Parse()
-	o := replicatest.Options{Storm: *storm, Steps: *steps, Mutant: *mutant, History: *history}
+	o := replicatest.Options{Nodes: *nodes, Partitions: *partitions, Storm: *storm, Steps: *steps, Mutant: *mutant, History: *history}
 	if *truncation == "hw" {
 		o.Truncation, o.Patient = replica.ByHighWatermark, true
 	}

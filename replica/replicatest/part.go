@@ -1,0 +1,106 @@
+package replicatest
+
+import (
+	"slices"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller"
+)
+
+// part is a partition: what the controller decided about it, and what must be so.
+type part struct {
+	s      *sim
+	index  int
+	tp     log.TopicPartition
+	known  bool // there is a decision
+	state  controller.Partition
+	topic  [16]byte
+	assign replica.Assign
+	model  model
+}
+
+func newPart(s *sim, index int) *part {
+	p := &part{s: s, index: index, tp: log.TopicPartition{Topic: topic, Partition: int32(index)}}
+	p.model = newModel(p)
+	return p
+}
+
+// first is where the replicas are in the beginning: each node is the preferred leader of as many as any other, or one less.
+func (p *part) first() []replica.NodeID {
+	nodes := make([]replica.NodeID, 0, p.s.Replicas)
+	for i := range p.s.Replicas {
+		nodes = append(nodes, replica.NodeID((p.index+i)%p.s.Nodes+1))
+	}
+	return nodes
+}
+
+// seat is a node's place for the partition.
+func (p *part) seat(id replica.NodeID) *seat { return p.s.node(id).seats[p.index] }
+
+// leading is the replica that leads by the controller's word and knows it.
+func (p *part) leading() *rep {
+	if p.s.node(p.state.Leader) == nil {
+		return nil
+	}
+	if r := p.seat(p.state.Leader).rep; r != nil && r.leads == p.state.LeaderEpoch {
+		return r
+	}
+	return nil
+}
+
+// fail and note are the run's, and say of which partition they speak if there are several.
+func (p *part) fail(format string, args ...any) { p.s.fail(p.prefix()+format, args...) }
+
+func (p *part) note(format string, args ...any) {
+	if p.s.Options.History {
+		p.s.note(p.prefix()+format, args...)
+	}
+}
+
+func (p *part) prefix() string {
+	if len(p.s.parts) == 1 {
+		return ""
+	}
+	return p.tp.String() + ": "
+}
+
+// decided is a change of the partition.
+func (p *part) decided(news controller.News) {
+	s := p.s
+	before, now := p.state, news.State
+	if p.known {
+		switch {
+		case now.PartitionEpoch <= before.PartitionEpoch:
+			p.fail("partition epoch %d follows %d", now.PartitionEpoch, before.PartitionEpoch)
+		case now.LeaderEpoch < before.LeaderEpoch, now.LeaderEpoch == before.LeaderEpoch && now.Leader != before.Leader:
+			p.fail("leader %d of epoch %d follows %d of %d", now.Leader, now.LeaderEpoch, before.Leader, before.LeaderEpoch)
+		}
+		switch {
+		case now.Leader != before.Leader:
+			s.counts.add("elections", 1)
+			if now.Leader == now.Replicas[0] && before.Leader != replica.NoNode && slices.Contains(before.ISR, before.Leader) {
+				s.counts.add("leaders that went home", 1)
+			}
+		case len(now.ISR) < len(before.ISR):
+			s.counts.add("isr shrinks", 1)
+		case len(now.ISR) > len(before.ISR):
+			s.counts.add("isr expands", 1)
+		}
+		if before.Reassigning() && !now.Reassigning() {
+			s.counts.add("moves that ended", 1)
+		}
+		if now.Recovering && now.LeaderEpoch > before.LeaderEpoch {
+			s.counts.add("unclean elections", 1)
+			p.model.excuse("an unclean election")
+		}
+	}
+	p.note("decided: leader %d, epoch %d, version %d, in sync %v, eligible %v, replicas %v", now.Leader, now.LeaderEpoch, now.PartitionEpoch, now.ISR, now.ELR, now.Replicas)
+	p.known, p.state, p.topic = true, now, news.TopicID
+	p.assign = now.Assign(news.TopicID)
+	for _, id := range now.ISR {
+		if !slices.Contains(before.ISR, id) {
+			p.model.member(id, 0)
+		}
+	}
+}
