@@ -166,3 +166,11 @@ func readableBehind(seg *segment.Segment, c *CorruptError) (offset int64, ok boo
 	}
 	return 0, false
 }
+
+func (s segments) bases() []int64 {
+	all := make([]int64, len(s))
+	for i, seg := range s {
+		all[i] = seg.Base()
+	}
+	return all
+}

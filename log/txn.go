@@ -1,9 +1,13 @@
 package log
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
+	"github.com/partlog/partlog/internal/producerstate"
 	"github.com/partlog/partlog/record"
 )
 
@@ -65,4 +69,90 @@ func (l *Log) marker(p record.Producer, commit bool, coordinatorEpoch int32) pre
 	m.raw, m.maxTime = marker.Bytes(), marker.MaxTimestamp()
 	m.valid = record.Validated{Batch: marker, Count: 1, MaxTimestamp: m.maxTime, AppendTime: m.appendTime}
 	return m
+}
+
+// OpenTransaction is a transaction that has records and no marker yet. The oldest one holds the last stable offset back,
+// and with it every read-committed reader.
+type OpenTransaction struct {
+	ProducerID    int64
+	Epoch         int16
+	FirstOffset   int64
+	LastOffset    int64         // of its last batch; -1 unknown
+	LastTimestamp int64         // Unix ms of its last record; -1 none
+	Age           time.Duration // since its last record, by the log's clock; -1 if that has no time
+}
+
+// Hangs says whether nobody can be expected to end the transaction: its last record is older than a coordinator lets one
+// run (transaction.max.timeout.ms; Kafka's default is 15 minutes) and five minutes more, as Kafka's metric
+// partitions-with-late-transactions counts.
+func (t OpenTransaction) Hangs(maxTimeout time.Duration) bool {
+	return t.Age >= 0 && t.Age > maxTimeout+5*time.Minute
+}
+
+// OpenTransactions lists the open transactions, the oldest first. AbortTransaction ends one that hangs.
+func (l *Log) OpenTransactions() []OpenTransaction {
+	if l.producers == nil {
+		return nil
+	}
+	_ = l.write.lock(context.Background())
+	defer l.write.unlock()
+	now := l.now().UnixMilli()
+	open := l.producers.state.Open()
+	all := make([]OpenTransaction, 0, len(open))
+	for _, t := range open {
+		age := time.Duration(-1)
+		if t.LastTimestamp >= 0 {
+			age = time.Duration(max(0, now-t.LastTimestamp)) * time.Millisecond
+		}
+		all = append(all, OpenTransaction{ProducerID: t.ProducerID, Epoch: t.Epoch, FirstOffset: t.FirstOffset, LastOffset: t.LastOffset,
+			LastTimestamp: t.LastTimestamp, Age: age})
+	}
+	return all
+}
+
+// AbortTransaction ends a transaction that OpenTransactions listed, and that nobody else will end, with an ABORT marker under
+// the producer's own epoch and the coordinator epoch it saw last. Read-committed readers go on behind it. A producer that is
+// alive after all keeps its epoch, but must begin anew. ErrTxnState: that transaction is over.
+func (l *Log) AbortTransaction(ctx context.Context, t OpenTransaction) (Appended, error) {
+	if err := l.admit(ctx); err != nil {
+		return notAppended, err
+	}
+	_ = l.write.lock(context.Background())
+	known, ok := l.producers.state.Producer(t.ProducerID)
+	l.write.unlock()
+	if !ok || known.TxnFirstOffset != t.FirstOffset {
+		return notAppended, fmt.Errorf("%w: producer %d has no transaction open since offset %d", ErrTxnState, t.ProducerID, t.FirstOffset)
+	}
+	m := l.marker(record.Producer{ID: t.ProducerID, Epoch: known.Epoch}, false, max(0, known.CoordinatorEpoch))
+	m.within = &t
+	return l.append(ctx, &m, &AppendOptions{})
+}
+
+// AbortedTxns lists the aborted transactions that the indexes have: all whose data is still there, and maybe others.
+func (l *Log) AbortedTxns() ([]AbortedTxn, error) {
+	if l.over() {
+		return nil, ErrClosed
+	}
+	all, err := l.view.aborted(*l.list.Load(), 0, l.load().LogEnd)
+	slices.SortFunc(all, func(a, b AbortedTxn) int { return cmp.Compare(a.LastOffset, b.LastOffset) })
+	return all, err
+}
+
+// TxnGuard proves that the coordinator was asked about a transaction; the zero value proves nothing.
+type TxnGuard = producerstate.Guard
+
+// VerifyTransaction says that a producer is about to begin a transaction here with a batch of this epoch and sequence, and
+// that its coordinator is going to be asked whether it may (KIP-890). The guard goes into AppendOptions once the coordinator
+// has said yes; it is void once a transactional batch of the producer was appended, or after Config.ProducerExpiry. Repeated
+// calls return the same one; the zero guard means that the transaction is open and needs none. bumps: the producer uses
+// transaction version 2.
+func (l *Log) VerifyTransaction(id int64, epoch int16, sequence int32, bumps bool) TxnGuard {
+	if l.producers == nil {
+		return TxnGuard{}
+	}
+	_ = l.write.lock(context.Background())
+	defer l.write.unlock()
+	now := l.now().UnixMilli()
+	l.producers.state.ExpireDue(now)
+	return l.producers.state.BeginVerification(id, epoch, sequence, bumps, now)
 }
