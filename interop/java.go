@@ -31,6 +31,7 @@ type Java struct {
 	bin       string // the java program
 	classpath string
 	cache     string // where the compiled classes lie; a place for class data archives
+	base      string // of all that is kept
 }
 
 // Find locates java, javac and mvn, resolves Kafka from Maven Central and compiles the driver. What it makes is kept in
@@ -46,7 +47,7 @@ func Find(ctx context.Context) (*Java, error) {
 		base = filepath.Join(os.TempDir(), "cache")
 	}
 	base = filepath.Join(base, "partlog-interop")
-	jars, err := resolve(ctx, base)
+	jars, err := resolve(ctx, base, "java/pom.xml")
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,12 @@ func Find(ctx context.Context) (*Java, error) {
 		return nil, err
 	}
 	list := string(os.PathListSeparator)
-	return &Java{bin: bin, classpath: filepath.Join(cache, "classes") + list + filepath.Join(cache, "java") + list + jars, cache: cache}, nil
+	return &Java{bin: bin, classpath: filepath.Join(cache, "classes") + list + filepath.Join(cache, "java") + list + jars, cache: cache, base: base}, nil
+}
+
+// Classic is the class path of the last Kafka of ZooKeeper's time, which nothing but its own class loader knows.
+func (j *Java) Classic(ctx context.Context) (string, error) {
+	return resolve(ctx, j.base, "java/classic.xml")
 }
 
 // Command prepares java with the class path set; small heap, quick to start, and gone when ctx ends.
@@ -83,9 +89,9 @@ func program(name string) (string, error) {
 	return p, nil
 }
 
-// resolve is the class path of Kafka's jars, from the cache while all of them still exist.
-func resolve(ctx context.Context, base string) (string, error) {
-	pom, err := sources.ReadFile("java/pom.xml")
+// resolve is the class path that a pom asks for, from the cache while all of the jars still exist.
+func resolve(ctx context.Context, base, name string) (string, error) {
+	pom, err := sources.ReadFile(name)
 	if err != nil {
 		return "", err
 	}

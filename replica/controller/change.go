@@ -70,6 +70,7 @@ func (p Partition) Change(r Rules, t Target) (Partition, bool) {
 	if removed(p, q) && q.LeaderEpoch == p.LeaderEpoch {
 		q.LeaderEpoch++ // whoever was taken away must not be followed any more
 	}
+	q = q.remember(p, r)
 	if p.equal(q) {
 		return p, false
 	}
@@ -77,13 +78,14 @@ func (p Partition) Change(r Rules, t Target) (Partition, bool) {
 	return q, true
 }
 
-// complete ends a reassignment whose replicas are all in sync.
+// complete ends a reassignment once all added replicas are in sync. Where it takes away more than it adds, all that stay must be,
+// too: else few would be left that have everything.
 func (p Partition) complete() Partition {
 	if !p.Reassigning() {
 		return p
 	}
 	target, isr := without(p.Replicas, p.Removing), without(p.ISR, p.Removing)
-	if len(target) == 0 || len(isr) == 0 || !containsAll(isr, target) {
+	if len(target) == 0 || len(isr) == 0 || !containsAll(isr, p.Adding) || len(p.Adding) < len(p.Removing) && !containsAll(isr, target) {
 		return p
 	}
 	p.Replicas, p.ISR, p.Adding, p.Removing = target, isr, nil, nil
@@ -95,15 +97,24 @@ func removed(before, after Partition) bool { return !containsAll(after.Replicas,
 
 // eligible settles the ELR of a partition that was before.
 func (p Partition) eligible(before Partition, r Rules) Partition {
-	if !r.ELR {
-		return p
-	}
-	if len(p.ISR) >= min(r.MinISR, len(p.Replicas)) {
-		p.ELR, p.LastKnownELR = nil, nil
+	if !r.ELR || len(p.ISR) >= min(r.MinISR, len(p.Replicas)) {
+		p.ELR = nil
 		return p
 	}
 	p.ELR = without(without(union(before.ELR, before.ISR), p.ISR), r.Unclean)
 	p.ELR = slices.DeleteFunc(p.ELR, func(id replica.NodeID) bool { return !slices.Contains(p.Replicas, id) })
 	slices.Sort(p.ELR)
+	return p
+}
+
+// remember keeps the last leader of a partition that has none, until it has one again.
+func (p Partition) remember(before Partition, r Rules) Partition {
+	switch elected := p.LeaderEpoch != before.LeaderEpoch; {
+	case !r.ELR || !elected:
+	case p.Leader != replica.NoNode:
+		p.LastKnownELR = nil
+	case before.Leader != replica.NoNode && len(p.LastKnownELR) == 0:
+		p.LastKnownELR = []replica.NodeID{before.Leader}
+	}
 	return p
 }

@@ -14,6 +14,48 @@ import (
 	"github.com/partlog/partlog/replica"
 )
 
+// A reassignment ends when the added replicas are in sync, though one that stays is not. Only where more go than come must all
+// that stay be in sync.
+func TestAMoveEndsWhenTheAddedReplicasAreInSync(t *testing.T) {
+	for name, c := range map[string]struct {
+		before      Partition
+		replicas    ids // afterwards
+		isr         ids
+		leaderEpoch int32
+	}{
+		"one for one, another is down": {Partition{Leader: 1, Replicas: ids{4, 2, 1}, Adding: ids{4}, Removing: ids{1}, ISR: ids{1, 4}}, ids{4, 2}, ids{4}, 1},
+		"one more, another is down":    {Partition{Leader: 1, Replicas: ids{1, 2, 4}, Adding: ids{4}, ISR: ids{1, 4}}, ids{1, 2, 4}, ids{1, 4}, 0},
+		"one less, another is down":    {Partition{Leader: 1, Replicas: ids{1, 2, 4}, Removing: ids{4}, ISR: ids{1, 4}}, ids{1, 2, 4}, ids{1, 4}, 0},
+		"two for one":                  {Partition{Leader: 1, Replicas: ids{1, 4, 2, 3}, Adding: ids{4}, Removing: ids{2, 3}, ISR: ids{4, 1, 2}}, ids{1, 4}, ids{4, 1}, 1},
+		"the added one is not in sync": {Partition{Leader: 1, Replicas: ids{4, 2, 1}, Adding: ids{4}, Removing: ids{1}, ISR: ids{1, 2}}, ids{4, 2, 1}, ids{1, 2}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, changed := c.before.Change(Rules{Acceptable: func(replica.NodeID) bool { return true }, MinISR: 1}, Target{})
+			ended := len(c.replicas) < len(c.before.Replicas) || name == "one more, another is down"
+			require.Equal(t, ended, changed)
+			require.Equal(t, !ended, q.Reassigning())
+			require.Equal(t, c.replicas, q.Replicas)
+			require.Equal(t, c.isr, q.ISR)
+			require.Equal(t, c.leaderEpoch, q.LeaderEpoch)
+		})
+	}
+}
+
+// The last known leader is kept until another leads, whatever becomes of the in-sync set meanwhile.
+func TestTheLastLeaderIsKnownUntilAnotherLeads(t *testing.T) {
+	up := ids{}
+	r := Rules{Acceptable: func(id replica.NodeID) bool { return slices.Contains(up, id) }, MinISR: 1, ELR: true}
+	p, _ := Partition{Leader: 1, Replicas: ids{1, 2, 3}, ISR: ids{1, 2, 3}}.Change(r, Target{})
+	require.Equal(t, replica.NoNode, p.Leader)
+	require.Equal(t, ids{1}, p.LastKnownELR)
+	p, _ = p.Change(r, Target{ISR: ids{2, 3}})
+	require.Equal(t, ids{1}, p.LastKnownELR)
+	up = ids{3}
+	p, _ = p.Change(r, Target{})
+	require.Equal(t, replica.NodeID(3), p.Leader)
+	require.Empty(t, p.LastKnownELR)
+}
+
 // Whatever happens to a partition: the leader is in sync and a replica, sets are sets, epochs only grow, a leader epoch has
 // one leader, and a leader that was elected cleanly was in sync or eligible.
 func TestChangesKeepAPartitionSound(t *testing.T) {

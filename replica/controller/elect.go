@@ -17,23 +17,14 @@ func (p Partition) elect(before Partition, r Rules) Partition {
 	c := p.choose(r)
 	switch {
 	case c.leader == before.Leader:
-		if c.leader != replica.NoNode {
-			p.LastKnownELR = nil
-		}
 		return p
 	case c.leader == replica.NoNode:
-		if r.ELR {
-			p.LastKnownELR = []replica.NodeID{before.Leader}
-		}
 	case c.unclean:
-		p.ISR, p.ELR, p.LastKnownELR = []replica.NodeID{c.leader}, nil, nil
+		p.ISR, p.ELR = []replica.NodeID{c.leader}, nil
 		p.Recovering = true
-	default:
-		if len(p.ISR) == 0 {
-			p.ISR = []replica.NodeID{c.leader}
-			p.ELR = without(p.ELR, p.ISR)
-		}
-		p.LastKnownELR = nil
+	case len(p.ISR) == 0:
+		p.ISR = []replica.NodeID{c.leader}
+		p.ELR = without(p.ELR, p.ISR)
 	}
 	p.Leader = c.leader
 	p.LeaderEpoch++

@@ -46,6 +46,8 @@ public final class Driver {
         Tools.register(commands);
         Cluster.register(commands);
         Producing.register(commands);
+        Placing.register(commands);
+        Classic.register(commands);
 
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8), 1 << 16);
         BufferedWriter out = new BufferedWriter(new OutputStreamWriter(answers, StandardCharsets.UTF_8), 1 << 16);
