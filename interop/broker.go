@@ -25,9 +25,10 @@ type Broker struct {
 	ClusterID string
 	Bootstrap string // host:port for clients
 
-	java *Java
-	d    *Driver // formats, and talks to the broker
-	dir  string
+	java   *Java
+	d      *Driver // formats, and talks to the broker
+	dir    string
+	config map[string]string
 
 	cmd     *exec.Cmd
 	stdin   interface{ Close() error } // the broker halts when this end closes
@@ -88,20 +89,31 @@ func NewBroker(j *Java, d *Driver, o BrokerOptions) (*Broker, error) {
 	for k, v := range o.Config {
 		config[k] = v
 	}
+	b.config = config
 	for _, dir := range []string{o.Root, o.Dir, filepath.Join(o.Dir, "metadata")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	var text strings.Builder
-	for k, v := range config {
-		fmt.Fprintf(&text, "%s=%s\n", k, v)
-	}
-	if err := os.WriteFile(b.properties(), []byte(text.String()), 0o644); err != nil {
+	if err := b.writeProperties(); err != nil {
 		return nil, err
 	}
 	_, err = d.call("format", args{"clusterId": b.ClusterID, "config": b.properties()}, nil)
 	return b, err
+}
+
+func (b *Broker) writeProperties() error {
+	var text strings.Builder
+	for k, v := range b.config {
+		fmt.Fprintf(&text, "%s=%s\n", k, v)
+	}
+	return os.WriteFile(b.properties(), []byte(text.String()), 0o644)
+}
+
+// UseRoot makes another root the log.dirs of the stopped broker.
+func (b *Broker) UseRoot(root string) error {
+	b.Root, b.config["log.dirs"] = root, root
+	return b.writeProperties()
 }
 
 func (b *Broker) properties() string { return filepath.Join(b.dir, "server.properties") }

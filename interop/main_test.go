@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if shared.driver != nil {
 		_ = shared.driver.Close()
 	}
+	if command.dir != "" {
+		_ = os.RemoveAll(command.dir)
+	}
 	os.Exit(code)
 }
 

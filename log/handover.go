@@ -81,14 +81,13 @@ type HandoverPlan struct {
 // HandoverPartition is what would become of one partition.
 type HandoverPartition struct {
 	TopicPartition
-	TopicID   [16]byte // the target's
-	LogStart  int64    // of the copy
-	Cut       int64    // where the copy ends: at or below the high watermark, at a batch boundary
-	LogEnd    int64    // of the source
-	Bytes     int64    // of the source's .log files
-	Open      []OpenTransaction
-	Producers int  // that wrote within the last day: see Handover
-	Replaces  bool // the target's own, empty folder goes
+	TopicID  [16]byte // the target's
+	LogStart int64    // of the copy
+	Cut      int64    // where the copy ends: at or below the high watermark, at a batch boundary
+	LogEnd   int64    // of the source
+	Bytes    int64    // of the source's .log files
+	Open     []OpenTransaction
+	Replaces bool // the target's own, empty folder goes
 }
 
 // PlanHandover says what Handover would do, and everything that would make it refuse. It reads, takes no lock, and changes
@@ -113,10 +112,13 @@ func PlanHandover(ctx context.Context, source, target string, o HandoverOptions)
 // of epochs, and with it the right cuts of followers. It is left to the broker to recover it: no marker of a clean stop. The
 // result is verified before it gets its place.
 //
-// What cannot be made to fit: producer ids are given out per cluster. An idempotent or transactional producer that wrote to
-// the source is known to the copy for producer.id.expiration.ms (a day) after its last record, and one that got the same id
-// from the target meanwhile would be refused; HandoverPartition.Producers counts them. Stop the producers of the source a
-// day before, or see that the target has given out no such ids.
+// Producer ids are given out per cluster, too: the same ones by both. Those of the source get bit 62 in the copy, which no
+// cluster counts up to; else what a new producer of the target sends could be taken for a repetition of something older, and
+// be acknowledged but not written. Every batch of such a producer gets a new checksum for it, verified before and after.
+//
+// The folders of a new directory say all but where a log begins inside of a segment (after DeleteRecords): that stands in its
+// log-start-offset-checkpoint. Handover from there into the log directory takes it along; whoever moves the folders by hand
+// adds that line to the broker's.
 //
 // *HandoverError: see PlanHandover; nothing was copied. ErrLocked: the source or the target is in use. *DestinationError,
 // ErrNoPartition, ErrNoSpace, *UnsoundError (the result is not sound: nothing was put in place).

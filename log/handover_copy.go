@@ -1,6 +1,7 @@
 package log
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -126,7 +127,7 @@ func (h *handover) cut(ctx context.Context, d *Dir) error {
 	return nil
 }
 
-// relabel gives the copy the target's topic id and the leader epoch 0.
+// relabel gives the copy the target's topic id, the leader epoch 0 and producers that the target does not know.
 func (h *handover) relabel(ctx context.Context, root vfs.FS, p HandoverPartition) (Offsets, error) {
 	folder := p.TopicPartition.String()
 	made := h.targets[p.TopicPartition]
@@ -145,6 +146,12 @@ func (h *handover) relabel(ctx context.Context, root vfs.FS, p HandoverPartition
 			return o, err
 		}
 		epochs = epochs || any
+		if err := relabelAborted(root, folder, base); err != nil {
+			return o, err
+		}
+	}
+	if err := relabelSnapshots(root, folder); err != nil {
+		return o, err
 	}
 	var entries []epoch.Entry
 	if epochs && o.LogEnd > o.LogStart {
@@ -156,8 +163,8 @@ func (h *handover) relabel(ctx context.Context, root vfs.FS, p HandoverPartition
 	return o, syncDir(root, folder)
 }
 
-// relabelSegment writes leader epoch 0 into every batch that has one. It stands at byte 12, outside of the checksum; the
-// formats before 2 have none. epochs says whether there are such batches.
+// relabelSegment writes leader epoch 0 into every batch that has one, and makes its producer a stranger. The formats before 2
+// have neither. epochs says whether there are such batches.
 func relabelSegment(ctx context.Context, root vfs.FS, folder string, base int64) (epochs bool, err error) {
 	seg, err := segment.Open(folder, base, segment.Options{FS: root, ReadOnly: true, Whole: true})
 	if err != nil {
@@ -170,7 +177,6 @@ func relabelSegment(ctx context.Context, root vfs.FS, folder string, base int64)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	at := int64(0)
-	var zero [4]byte
 	_, err = seg.Scan(ctx, segment.ScanOptions{Each: func(b record.Batch) error {
 		pos := at
 		at += int64(b.Size())
@@ -178,10 +184,19 @@ func relabelSegment(ctx context.Context, root vfs.FS, folder string, base int64)
 			return nil
 		}
 		epochs = true
-		if b.LeaderEpoch() == 0 {
+		id, _, _ := b.Producer()
+		if b.LeaderEpoch() == 0 && stranger(id) == id {
 			return nil
 		}
-		_, err := f.WriteAt(zero[:], pos+12)
+		own, err := record.View(bytes.Clone(b.Bytes()))
+		if err != nil {
+			return err
+		}
+		own.SetLeaderEpoch(0)
+		if stranger(id) != id {
+			own.SetProducerID(stranger(id))
+		}
+		_, err = f.WriteAt(own.Bytes(), pos)
 		return err
 	}})
 	if err != nil {

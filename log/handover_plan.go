@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
-	"time"
 
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/segment"
@@ -171,12 +170,6 @@ func (h *handover) lookAtSource(ctx context.Context, d *Dir, p *HandoverPartitio
 	if p.Open = l.OpenTransactions(); len(p.Open) > 0 && !h.o.Abort {
 		h.refuse(tp, HandoverTransactions, "open transactions: %d, the first since offset %d (producer %d): end them, or have them aborted",
 			len(p.Open), p.Open[0].FirstOffset, p.Open[0].ProducerID)
-	}
-	since := time.Now().Add(-24 * time.Hour).UnixMilli()
-	for _, producer := range l.Producers() {
-		if producer.LastTimestamp >= since {
-			p.Producers++
-		}
 	}
 	return l.Close()
 }

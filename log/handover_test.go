@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/partlog/partlog/internal/checkpoint"
-	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/vfs"
 )
 
@@ -211,19 +209,4 @@ func TestASourceInUseIsNotHandedOver(t *testing.T) {
 		require.ErrorIs(t, err, ErrDestination, to)
 	}
 	b.open()
-}
-
-func TestProducersOfTheLastDayAreCountedInThePlan(t *testing.T) {
-	mem := vfs.Mem()
-	d, err := OpenDir("root", DirConfig{FS: subtree(t, mem, "root"), Manual: true})
-	require.NoError(t, err)
-	l, err := d.Open(context.Background(), TopicPartition{"t", 0}, Config{})
-	require.NoError(t, err)
-	_, err = l.Producer(5, 0).Append(context.Background(), record.Record{Value: []byte("v"), Timestamp: time.Now().UnixMilli()})
-	require.NoError(t, err)
-	require.NoError(t, d.Close())
-	plan, err := PlanHandover(context.Background(), "root", "to", HandoverOptions{From: mem, FS: mem, Topics: map[string][16]byte{"t": foreignID}})
-	require.NoError(t, err)
-	require.Empty(t, plan.Problems)
-	require.Equal(t, 1, plan.Partitions[0].Producers)
 }

@@ -239,6 +239,14 @@ func (b Batch) SetLeaderEpoch(e int32) {
 	}
 }
 
+// SetProducerID gives the batch another producer, in place, and re-stamps the CRC. Legacy entries have none and stay as they are.
+func (b Batch) SetProducerID(id int64) {
+	if !b.legacy() {
+		binary.BigEndian.PutUint64(b.b[posProducerID:], uint64(id))
+		b.stampChecksum()
+	}
+}
+
 // SetAppendTime makes the batch a LogAppendTime batch of that time, in place: it sets attribute bit 3 and the max
 // timestamp and re-stamps the CRC, unless both are so already. Legacy entries stay as they are.
 func (b Batch) SetAppendTime(ms int64) { b.setMaxTimestamp(LogAppendTime, ms) }

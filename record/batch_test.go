@@ -222,8 +222,18 @@ func TestPatchesLeaveTheChecksumAndAppendTimeStampsIt(t *testing.T) {
 		require.Equal(t, int64(5000), r.Timestamp)
 	}
 
+	before := bytes.Clone(b.Bytes())
+	crc = b.Checksum()
+	b.SetProducerID(1 << 62)
+	require.NoError(t, b.Verify())
+	require.NotEqual(t, crc, b.Checksum())
+	id, _, _ := b.Producer()
+	require.Equal(t, int64(1)<<62, id)
+	require.Equal(t, before[posProducerEpoch:], b.Bytes()[posProducerEpoch:])
+
 	f := view(t, sampleF)
 	f.SetLeaderEpoch(3)
+	f.SetProducerID(3)
 	f.SetAppendTime(3)
 	require.Equal(t, sampleF, f.Bytes())
 	f.SetBaseOffset(77)

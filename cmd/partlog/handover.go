@@ -33,11 +33,14 @@ A folder that is merely copied does not arrive: a broker believes it only where 
                  batch gets epoch 0, which no checksum covers, and so does the epoch file
   end            records above the high watermark may be on one replica only: they are left out, unless --everything
   transactions   nobody there ends one that is open, and read-committed consumers would wait for ever: refused, unless --abort
-  producers      their ids are given out per cluster. One that wrote here within the last day (producer.id.expiration.ms) is
-                 still known to the copy; a new producer that the other cluster gives the same id would be refused
+  producers      both clusters give them the ids from 0 upward. A new producer would be taken for the old one of its id,
+                 and what it sends for a repetition: the ids of the source get bit 62, which no cluster counts up to
 
 Copy every partition to one broker each, and let it replicate them: the other replicas must be empty. Start the broker when
 this is done: it recovers the partitions, which is why no marker of a clean stop is left.
+
+A directory that is new says in its log-start-offset-checkpoint which logs begin inside of a segment. Whoever moves folders by
+hand adds these lines to the broker's file; partlog handover from that directory into the broker's takes them along.
 
 Everything is looked at first, and one reason against it stops all of it; --dry-run ends there, with exit code 1 if there is
 one. What was made is verified before it gets its place.`,
@@ -157,9 +160,6 @@ func (o *handoverFlags) note(e *env, q log.HandoverPartition) {
 	if len(q.Open) > 0 && o.abort {
 		fmt.Fprintf(e.err, "note: %s: %s aborted\n", q.TopicPartition, counted(len(q.Open), "open transaction"))
 	}
-	if q.Producers > 0 {
-		fmt.Fprintf(e.err, "note: %s: %s wrote within the last day; their ids may be others' in the other cluster\n", q.TopicPartition, counted(q.Producers, "producer"))
-	}
 }
 
 // handoverInfo is a plan as JSON.
@@ -177,7 +177,6 @@ type handoverPartition struct {
 	LogEndOffset     int64   `json:"logEndOffset"`
 	Bytes            int64   `json:"bytes"`
 	OpenTransactions int     `json:"openTransactions"`
-	Producers        int     `json:"producersOfTheLastDay"`
 	Replaces         bool    `json:"replaces"`
 }
 
@@ -190,7 +189,7 @@ type handoverProblemsInfo struct {
 func (o *handoverFlags) printPlan(e *env, plan log.HandoverPlan) (err error) {
 	info := handoverInfo{New: plan.New, Partitions: []handoverPartition{}, Problems: []handoverProblemsInfo{}}
 	for _, q := range plan.Partitions {
-		at := handoverPartition{q.TopicPartition.String(), nil, q.LogStart, q.Cut, q.LogEnd, q.Bytes, len(q.Open), q.Producers, q.Replaces}
+		at := handoverPartition{q.TopicPartition.String(), nil, q.LogStart, q.Cut, q.LogEnd, q.Bytes, len(q.Open), q.Replaces}
 		if q.TopicID != [16]byte{} {
 			id := checkpoint.ID(q.TopicID).String()
 			at.TopicID = &id
