@@ -102,6 +102,7 @@ type (
 		LeaderEpoch      int32         // under which the request is made; -1 unchecked
 		LastFetchedEpoch int32         // epoch of the last record the asker has; -1 unknown: divergence is not looked for
 		BrokerEpoch      int64         // a follower's; -1 unknown
+		TopicID          [16]byte      // zero: unchecked. InconsistentTopicID if the name is another topic's here
 		UncleanStop      bool          // a follower that may have lost its synced tail and has not caught up since
 		Isolation        log.Isolation // a consumer's: ReadUncommitted or ReadCommitted
 		MaxBytes         int64

@@ -124,6 +124,10 @@ func (p *Partition) fetch(e FetchRequest) {
 // mayFetch checks who asks, and under which epochs.
 func (p *Partition) mayFetch(e *FetchRequest) ErrorCode {
 	replica := e.From >= 0
+	none := [16]byte{}
+	if e.TopicID != p.topicID && e.TopicID != none && p.topicID != none {
+		return InconsistentTopicID // its name has been given anew
+	}
 	if code := p.check(e.LeaderEpoch, replica); code != None || !replica {
 		return code
 	}

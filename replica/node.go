@@ -42,6 +42,9 @@ type NodeConfig struct {
 	// It blocks until then, or until ctx ends after ProposeTimeout. nil: nobody judges, proposals end with RequestTimedOut.
 	Propose        func(ctx context.Context, tp log.TopicPartition, topicID [16]byte, p Proposal) ISRAnswer
 	ProposeTimeout time.Duration // 10 s
+	// Judge answers another node that takes this one for the ruling controller's (AskController). It blocks until then, or until
+	// ctx ends after ProposeTimeout. nil: NotController.
+	Judge func(ctx context.Context, from NodeID, tp log.TopicPartition, q ControlRequest) ISRAnswer
 
 	// Partitions tells what a partition has of its own: the configuration of the log, if it is not open yet, and of the
 	// replica. nil: Dir's defaults, and Config. Visibility is always External. Where Durability is Durable (package log's default,
@@ -205,6 +208,21 @@ func (n *Node) Registered(brokerEpoch int64) {
 	}
 }
 
+// SetMinISR gives a replica another min.insync.replicas than it was opened with. ErrNoReplica.
+func (n *Node) SetMinISR(tp log.TopicPartition, replicas int) error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	r := n.replicas[tp]
+	switch {
+	case n.closed:
+		return ErrNodeClosed
+	case r == nil:
+		return fmt.Errorf("%s: %w", tp, ErrNoReplica)
+	}
+	r.post(mail{minISR: max(replicas, 1)})
+	return nil
+}
+
 // Partition is a handle for a replica of this node. ErrNoReplica.
 func (n *Node) Partition(tp log.TopicPartition) (*Handle, error) {
 	n.mu.RLock()
@@ -279,6 +297,10 @@ func (n *Node) deliver(e Envelope) {
 		}
 		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
 	case Answer:
+		n.answered(e.From, m.Tag, m)
+	case ControlRequest:
+		n.talk.submit(taskFunc(func() { n.judge(e.From, e.Partition, m) }))
+	case ControlAnswer:
 		n.answered(e.From, m.Tag, m)
 	}
 }

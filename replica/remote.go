@@ -95,6 +95,9 @@ type awaited struct {
 // ask sends a request until it is answered, each time with another tag: whichever answer comes first counts. patience is how
 // long the other side may take by what the request itself says.
 func (n *Node) ask(ctx context.Context, at NodeID, tp log.TopicPartition, patience time.Duration, request func(tag uint64) Message) (Result, error) {
+	if err := tp.Validate(); err != nil {
+		return Result{}, err
+	}
 	m, err := n.exchange(ctx, at, tp, patience, request)
 	if err != nil {
 		return Result{}, err
@@ -107,9 +110,6 @@ func (n *Node) ask(ctx context.Context, at NodeID, tp log.TopicPartition, patien
 }
 
 func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, patience time.Duration, request func(tag uint64) Message) (Message, error) {
-	if err := tp.Validate(); err != nil {
-		return nil, err
-	}
 	wait := awaited{at, make(chan Message, 1)}
 	var tags []uint64
 	defer func() {
@@ -141,6 +141,34 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, p
 			return nil, ErrNodeClosed
 		}
 	}
+}
+
+// AskController asks the controller at another node, which may not rule (any more): then the answer is NotController. What is
+// not answered within Config.FetchLimit is asked again, until ctx ends.
+func (n *Node) AskController(ctx context.Context, at NodeID, tp log.TopicPartition, q ControlRequest) (ISRAnswer, error) {
+	m, err := n.exchange(ctx, at, tp, 0, func(tag uint64) Message {
+		q.Tag = tag
+		return q
+	})
+	if err != nil {
+		return ISRAnswer{}, err
+	}
+	a, ok := m.(ControlAnswer)
+	if !ok {
+		return ISRAnswer{Err: Unknown}, nil
+	}
+	return a.Answer, nil
+}
+
+// judge answers a node that asks this one's controller.
+func (n *Node) judge(from NodeID, tp log.TopicPartition, q ControlRequest) {
+	answer := ISRAnswer{Err: NotController}
+	if n.conf.Judge != nil {
+		ctx, cancel := context.WithTimeout(n.ctx, n.conf.ProposeTimeout)
+		defer cancel()
+		answer = n.conf.Judge(ctx, from, tp, q)
+	}
+	n.conf.Transport.Send(from, tp, ControlAnswer{Tag: q.Tag, Answer: answer})
 }
 
 // answered gives an answer to who waits for it.

@@ -158,12 +158,15 @@ func (r *runner) remake(a Assign) bool {
 
 // remove deletes the log, and with it the replica.
 func (r *runner) remove() {
+	r.leaving, r.stuck = true, false
 	r.slowly(func() Event {
 		err := r.node.conf.Dir.Delete(r.node.ctx, r.tp)
 		if err == nil || errors.Is(err, log.ErrNoPartition) {
 			r.node.forget(r)
 			r.post(mail{last: true})
+			return nil
 		}
+		r.post(mail{settled: func() Event { r.stuck = true; return nil }})
 		return nil
 	})
 }

@@ -24,6 +24,7 @@ type mail struct {
 	settled   func() Event // ends work that the slow pool did
 	renewed   int64        // a new broker epoch
 	remote    bool         // event came from another node
+	minISR    int          // another min.insync.replicas
 	from      NodeID       // which
 	last      bool         // the node closes
 }
@@ -74,8 +75,11 @@ type runner struct {
 	warmFill   int64
 	unpin      func()
 	topicID    [16]byte
-	life       int   // counts the cores
-	startAsked int64 // log start that is being raised to
+	life       int     // counts the cores
+	startAsked int64   // log start that is being raised to
+	leaving    bool    // the log is being removed
+	stuck      bool    // or could not be
+	reborn     *Assign // what was said meanwhile: the partition is made anew afterwards
 	slowJobs   []func() Event
 }
 
@@ -130,6 +134,12 @@ func (r *runner) run() (more bool) {
 
 // take goes on with one piece of mail.
 func (r *runner) take(m mail) {
+	if a, ok := m.event.(Assign); ok && (r.leaving || r.core != nil && r.core.role == Deleted) {
+		if r.reborn = &a; r.stuck {
+			r.remove()
+		}
+		return
+	}
 	switch {
 	case m.opened != nil:
 		r.start(m.opened)
@@ -145,6 +155,9 @@ func (r *runner) take(m mail) {
 		r.pose(m.question, m.withdrawn)
 	case m.renewed != 0:
 		r.conf.BrokerEpoch = m.renewed
+		r.step(Reconfigure{r.conf})
+	case m.minISR != 0:
+		r.conf.MinISR = m.minISR
 		r.step(Reconfigure{r.conf})
 	default:
 		switch e := m.event.(type) {
@@ -249,5 +262,8 @@ func (r *runner) shut() {
 	if r.unpin != nil {
 		r.unpin()
 		r.unpin = nil
+	}
+	if r.reborn != nil {
+		_ = r.node.Assign(r.tp, *r.reborn) // fails only when the node is closed
 	}
 }

@@ -19,7 +19,8 @@ type Transport interface {
 }
 
 // Message is what nodes say to each other: a FetchRequest and its FetchResponse between replicas; a consumer's FetchRequest (From
-// is NoNode), an EpochRequest, an EndTxn and their Answer between a client of one node and a replica of another.
+// is NoNode), an EpochRequest, an EndTxn and their Answer between a client of one node and a replica of another; a ControlRequest and its
+// ControlAnswer between a node and the one whose controller rules.
 type Message interface {
 	Event
 	message()
@@ -39,6 +40,27 @@ type Answer struct {
 }
 
 func (Answer) event() {}
+
+// ControlRequest is what a node asks the controller: to change the in-sync set of a partition it leads, or with Stopping to take
+// it out of service before it stops (then the partition is empty).
+type ControlRequest struct {
+	Tag         uint64
+	BrokerEpoch int64 // of its registration
+	TopicID     [16]byte
+	Proposal    Proposal
+	Stopping    bool
+}
+
+// ControlAnswer answers it.
+type ControlAnswer struct {
+	Tag    uint64 // of the request
+	Answer ISRAnswer
+}
+
+func (ControlRequest) event()   {}
+func (ControlRequest) message() {}
+func (ControlAnswer) event()    {}
+func (ControlAnswer) message()  {}
 
 // Envelope is a message that arrived. From is who sent it as far as the transport knows; what the message says of that does
 // not count, except that a FetchRequest of NoNode is a consumer's.

@@ -24,12 +24,16 @@ const (
 	frameEpoch    byte = 3
 	frameEndTxn   byte = 4
 	frameAnswer   byte = 5
+	frameControl  byte = 6
+	frameJudged   byte = 7
 
 	frameHead    = 1 + 2 + 4
-	fetchSize    = 8*8 + 4*2 + 2 // of the fields of a FetchRequest
+	fetchSize    = 8*8 + 16 + 4*2 + 2 // of the fields of a FetchRequest
 	epochSize    = 8 + 4*2
 	endTxnSize   = 8*4 + 4*2 + 2 + 2
 	abortedSize  = 8 * 4
+	controlSize  = 8*2 + 16 + 4*2 + 2 + 2 // and 12 for each member of the set
+	judgedSize   = 8 + 4*2 + 2 + 2        // and 4
 	responseSize = 8*11 + 4*3 + 2 + 2
 	maxTopic     = 249
 	helloSize    = 16
@@ -73,6 +77,7 @@ func appendFrame(b []byte, tp log.TopicPartition, m Message) (head, raw []byte) 
 	switch m := m.(type) {
 	case FetchRequest:
 		w.i64(int64(m.Tag), m.Offset, m.LogStart, m.BrokerEpoch, m.MaxBytes, m.MinBytes, int64(m.MaxWait), 0)
+		w.b = append(w.b, m.TopicID[:]...)
 		w.i32(m.LeaderEpoch, m.LastFetchedEpoch)
 		w.b = append(w.b, byte(m.Isolation), flag(m.UncleanStop)|flag(m.From == NoNode)<<1)
 	case FetchResponse:
@@ -93,6 +98,10 @@ func appendFrame(b []byte, tp log.TopicPartition, m Message) (head, raw []byte) 
 			w.i64(t.ProducerID, t.FirstOffset, t.LastOffset, t.LastStable)
 		}
 		raw = m.Result.Raw
+	case ControlRequest:
+		w.control(m)
+	case ControlAnswer:
+		w.judged(m)
 	}
 	binary.BigEndian.PutUint32(w.b[begin:], uint32(len(w.b)-begin-4+len(raw)))
 	return w.b, raw
@@ -110,6 +119,10 @@ func kindOf(m Message) byte {
 		return frameEndTxn
 	case Answer:
 		return frameAnswer
+	case ControlRequest:
+		return frameControl
+	case ControlAnswer:
+		return frameJudged
 	}
 	return 0
 }
@@ -126,7 +139,7 @@ func decodeFrame(b []byte) (tp log.TopicPartition, m Message, err error) {
 		return tp, nil, fmt.Errorf("%w: a topic of %d bytes", ErrFrame, n)
 	}
 	tp.Topic, b = string(b[:n]), b[n:]
-	if err := tp.Validate(); err != nil {
+	if err := tp.Validate(); err != nil && !(tp == log.TopicPartition{} && (kind == frameControl || kind == frameJudged)) {
 		return tp, nil, fmt.Errorf("%w: %w", ErrFrame, err)
 	}
 	switch {
@@ -139,6 +152,10 @@ func decodeFrame(b []byte) (tp log.TopicPartition, m Message, err error) {
 		m = EpochRequest{From: NoNode, Tag: uint64(r.i64()), LeaderEpoch: r.i32(), Epoch: r.i32()}
 	case kind == frameEndTxn && len(b) == endTxnSize:
 		m, err = decodeEndTxn(reader{b})
+	case kind == frameControl && len(b) >= controlSize:
+		m, err = decodeControl(reader{b})
+	case kind == frameJudged && len(b) >= judgedSize:
+		m, err = decodeJudged(reader{b})
 	case kind == frameAnswer && len(b) >= responseSize+4:
 		m, err = decodeAnswer(reader{b})
 	default:
@@ -151,6 +168,7 @@ func decodeFetch(r reader) (Message, error) {
 	m := FetchRequest{Tag: uint64(r.i64()), Offset: r.i64(), LogStart: r.i64(), BrokerEpoch: r.i64(), MaxBytes: r.i64(), MinBytes: r.i64()}
 	m.MaxWait = time.Duration(r.i64())
 	r.i64()
+	r.b = r.b[copy(m.TopicID[:], r.b):]
 	m.LeaderEpoch, m.LastFetchedEpoch = r.i32(), r.i32()
 	m.Isolation, m.UncleanStop = log.Isolation(r.b[0]), r.b[1]&1 != 0
 	furthest := log.LogEnd

@@ -20,11 +20,14 @@ import (
 
 var someMessages = []Message{
 	FetchRequest{},
-	FetchRequest{Tag: 1<<63 + 5, Offset: 7, LogStart: 1, LeaderEpoch: 3, LastFetchedEpoch: -1, BrokerEpoch: 9, UncleanStop: true,
+	FetchRequest{Tag: 1<<63 + 5, Offset: 7, LogStart: 1, LeaderEpoch: 3, LastFetchedEpoch: -1, BrokerEpoch: 9, UncleanStop: true, TopicID: [16]byte{7, 15: 8},
 		Isolation: log.LogEnd, MaxBytes: 1 << 20, MinBytes: 1, MaxWait: 500 * time.Millisecond},
 	FetchRequest{From: NoNode, Tag: 6, Offset: 7, LogStart: -1, LeaderEpoch: -1, LastFetchedEpoch: 2, BrokerEpoch: -1, Isolation: log.ReadCommitted, MaxBytes: 100},
 	EpochRequest{From: NoNode, Tag: 7, LeaderEpoch: 3, Epoch: 2},
 	EndTxn{Tag: 8, ProducerID: 5, ProducerEpoch: 6, Commit: true, CoordinatorEpoch: 7, TransactionVersion: 2, LeaderEpoch: -1, BrokerEpoch: 1 << 40, Timeout: time.Second},
+	ControlRequest{Tag: 11, BrokerEpoch: 5, TopicID: [16]byte{1, 2}, Proposal: Proposal{ISR: []NodeID{1, 3}, BrokerEpochs: []int64{5, -1}, LeaderEpoch: 2, PartitionEpoch: 9}},
+	ControlRequest{Tag: 12, Stopping: true},
+	ControlAnswer{Tag: 11, Answer: ISRAnswer{Err: IneligibleReplica, ISR: []NodeID{1}, LeaderEpoch: 2, PartitionEpoch: 9}},
 	Answer{Tag: 9, Result: refusal(FencedLeaderEpoch)},
 	Answer{Tag: 10, Result: Result{Raw: []byte("records"), Bytes: 7, Aborted: []log.AbortedTxn{{ProducerID: 1, FirstOffset: 2, LastOffset: 3, LastStable: 4}, {ProducerID: 5}}}},
 	FetchResponse{Tag: 3, Result: refusal(NotLeaderOrFollower)},

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ var ErrNodeInUse = errors.New("node number is in use")
 
 // Registered is a node that is known for as long as its session lasts. It is not safe for concurrent use.
 type Registered struct {
+	store   replica.Store
 	session replica.Session
 	name    string
 	value   registration
@@ -55,7 +57,8 @@ type Registered struct {
 	epoch   int64
 }
 
-// Register makes a node known. ErrNodeInUse; errors of the store.
+// Register makes a node known. ErrNodeInUse; errors of the store, after which the node may be registered all the same: the
+// session is to be closed, and another begun.
 func Register(ctx context.Context, s replica.Store, session replica.Session, r Registration) (*Registered, error) {
 	node := &Registered{session: session, name: IDsPrefix + strconv.Itoa(int(r.Node))}
 	node.value = registration{Version: 5, Host: r.Host, Port: r.Port, JMXPort: -1, PreviousEpoch: r.PreviousEpoch, Fenced: r.Fenced,
@@ -71,10 +74,13 @@ func Register(ctx context.Context, s replica.Store, session replica.Session, r R
 	if err == nil {
 		v, err = s.Get(ctx, node.name)
 	}
+	if err == nil && (v.Version != node.version || !bytes.Equal(v.Value, encode(node.value))) {
+		err = replica.ErrSessionLost // and the key with it, before it was read
+	}
 	if err != nil {
 		return nil, fmt.Errorf("register node %d: %w", r.Node, err)
 	}
-	node.epoch = v.Created
+	node.store, node.epoch = s, v.Created
 	return node, nil
 }
 
@@ -82,12 +88,30 @@ func Register(ctx context.Context, s replica.Store, session replica.Session, r R
 // and writes it into its clean marker when it stops.
 func (n *Registered) Epoch() int64 { return n.epoch }
 
-// Ready puts a node in service that was registered as Fenced.
+// Ready puts a node in service that was registered as Fenced. After an error of the store it can be called again: a first
+// attempt whose answer was lost counts.
 func (n *Registered) Ready(ctx context.Context) error {
 	n.value.Fenced = false
-	if err := n.write(ctx); err != nil {
+	err := n.write(ctx)
+	if errors.Is(err, replica.ErrConflict) {
+		err = n.wasWritten(ctx, err)
+	}
+	if err != nil {
 		return fmt.Errorf("put %s in service: %w", n.name, err)
 	}
+	return nil
+}
+
+// wasWritten forgives a conflict that an earlier attempt of this registration made.
+func (n *Registered) wasWritten(ctx context.Context, conflict error) error {
+	v, err := n.store.Get(ctx, n.name)
+	if err != nil {
+		return err
+	}
+	if v.Created != n.epoch || !bytes.Equal(v.Value, encode(n.value)) {
+		return conflict
+	}
+	n.version = v.Version
 	return nil
 }
 

@@ -1,0 +1,38 @@
+// Package member makes a process a member of a cluster of logs: it holds replicas (replica.Node), is registered with the store
+// all members share (replica.Store), does what the controller decides, and may stand for election as the controller
+// (controller.Controller). What a broker of Kafka does besides serving clients, in one value:
+//
+//	dir, err := log.OpenDir("data", log.DirConfig{Defaults: log.Config{Durability: log.Buffered}})
+//	wire, err := replica.ListenTCP(":9092", replica.TCPConfig{Self: 1})
+//	m, err := member.Start(member.Config{
+//		NodeConfig: replica.NodeConfig{Config: replica.Config{Self: 1}, Dir: dir, Transport: wire},
+//		Host:       "node-1", Store: store, Controller: &controller.Options{},
+//	})
+//	…
+//	err = errors.Join(m.Shutdown(ctx), wire.Close(), dir.Close())
+//
+// Clients use m.Node(): Partition for replicas here, Remote for those of other members.
+//
+//	                 +----------------------- member ------------------------+
+//	                 |  session, registration      keep                      |
+//	replica.Store <--+  partitions, nodes      --> board --> Node.Assign …   +--> replica.Transport
+//	                 |  claim of the rule          Controller (optional)     |     fetches, and questions to the
+//	                 +-------------------------------------------------------+     controller wherever it rules
+//
+// # What a member sees to
+//
+//   - It registers under a session with the store, as not in service, and is put in service once it knows its part: when all that
+//     the store says has been read, and a controller has noticed this registration.
+//   - What an earlier life of the process led it does not lead again in the same leader epoch: it may have lost records of it.
+//     Such news are held back until the controller has given the partition away.
+//   - A registration whose session is lost is replaced by another, with a new broker epoch, as soon as the store can be reached.
+//     Replicas go on meanwhile: who was taken out of leaderships and in-sync sets learns it from the store like everybody.
+//     Nothing was lost, and the new registration says so, if the controller noticed the one before.
+//   - A watch of the store that ends is begun anew; what was deleted meanwhile is noticed, and looked up once more before any
+//     replica is deleted.
+//   - A topic that is deleted and made anew is another topic: the old replica goes before the new one is made.
+//   - min.insync.replicas of a topic is that of the store.
+//   - Leaders' proposals of other in-sync sets go to the node whose controller rules, over the Transport.
+//
+// Errors of the store end nothing: they are tried again every Config.Retry, told to Config.Trouble and kept in Status.
+package member

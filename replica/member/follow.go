@@ -1,0 +1,200 @@
+package member
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller"
+)
+
+// again runs a watch until the member ends; one that ended by itself is begun anew after a pause.
+func (m *Member) again(watch func()) {
+	for m.ctx.Err() == nil {
+		watch()
+		if !m.pause(m.conf.Retry) {
+			return
+		}
+	}
+}
+
+// followPartitions keeps the board.
+func (m *Member) followPartitions() {
+	m.again(func() {
+		m.board.begin()
+		for n, err := range controller.Follow(m.ctx, m.store) {
+			if err != nil {
+				m.trouble(err) // the store's ends the loop, what cannot be read does not
+				continue
+			}
+			m.board.tell(n)
+			if n.Current && !m.lookUp(m.board.missing()) {
+				return
+			}
+		}
+	})
+}
+
+// lookUp reads what a watch begun anew did not show any more: it was deleted, if it really is not there.
+func (m *Member) lookUp(missing []log.TopicPartition) bool {
+	for _, tp := range missing {
+		n, err := controller.Lookup(m.ctx, m.store, tp)
+		if err != nil {
+			m.trouble(err)
+			return false
+		}
+		m.board.tell(n)
+	}
+	m.board.settle()
+	return true
+}
+
+// places are where the other nodes are, as the transport has been told.
+type places struct {
+	wire interface {
+		SetPeer(node replica.NodeID, addr string)
+	} // nil: the transport knows by itself
+
+	mu    sync.Mutex               // guards the rest; not held while the transport is told
+	known map[replica.NodeID]int64 // broker epochs
+}
+
+// note tells the transport where a node is.
+func (p *places) note(n controller.Present, self replica.NodeID) {
+	if n.BrokerEpoch == 0 || n.Node == self || n.Host == "" {
+		return
+	}
+	p.mu.Lock()
+	older := n.BrokerEpoch < p.known[n.Node]
+	if !older {
+		p.known[n.Node] = n.BrokerEpoch
+	}
+	p.mu.Unlock()
+	if !older {
+		p.wire.SetPeer(n.Node, net.JoinHostPort(n.Host, strconv.Itoa(n.Port)))
+	}
+}
+
+// followNodes tells the transport where the others are.
+func (m *Member) followNodes() {
+	if m.places.wire == nil {
+		return
+	}
+	m.again(func() {
+		for p, err := range controller.FollowNodes(m.ctx, m.store) {
+			if err != nil {
+				m.trouble(err)
+				continue
+			}
+			m.places.note(p, m.conf.Self)
+		}
+	})
+}
+
+// find makes sure that the transport knows where a leader is before it is asked: a fetch that goes nowhere is not repeated soon.
+func (m *Member) find(leader replica.NodeID) error {
+	p := &m.places
+	if p.wire == nil || leader == m.conf.Self || leader == replica.NoNode {
+		return nil
+	}
+	life := m.board.life(leader)
+	p.mu.Lock()
+	known, ok := p.known[leader]
+	p.mu.Unlock()
+	if ok && known >= life {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, m.conf.ask())
+	defer cancel()
+	at, err := controller.LookupNode(ctx, m.store, leader)
+	if err != nil {
+		return err
+	}
+	p.note(at, m.conf.Self)
+	return nil
+}
+
+// settings are the topics' min.insync.replicas.
+type settings struct {
+	mu   sync.Mutex
+	list map[string]int // 0: the topic does not say
+}
+
+// followSettings keeps min.insync.replicas of what is open.
+func (m *Member) followSettings() {
+	m.again(func() {
+		for s, err := range controller.FollowSettings(m.ctx, m.store) {
+			if err != nil {
+				m.trouble(err)
+				continue
+			}
+			m.board.settings.mu.Lock()
+			_, asked := m.board.settings.list[s.Topic]
+			if asked {
+				m.board.settings.list[s.Topic] = s.MinISR()
+			}
+			m.board.settings.mu.Unlock()
+			if !asked {
+				continue
+			}
+			for h := range m.node.Partitions() {
+				if tp := h.TopicPartition(); tp.Topic == s.Topic {
+					_, conf := m.partitions(tp)
+					_ = m.node.SetMinISR(tp, m.minISR(h, conf))
+				}
+			}
+		}
+	})
+}
+
+// minISR is what a replica is to heed.
+func (m *Member) minISR(h *replica.Handle, conf replica.Config) int {
+	if l := h.Log(); conf.MinISR == 0 && l != nil {
+		return l.Config().MinInSyncReplicas
+	}
+	return conf.MinISR
+}
+
+// partitions is NodeConfig.Partitions with the settings of the topic.
+func (m *Member) partitions(tp log.TopicPartition) (log.Config, replica.Config) {
+	logConf, conf := log.Config{}, m.conf.Config
+	if m.conf.Partitions != nil {
+		logConf, conf = m.conf.Partitions(tp)
+	}
+	m.board.settings.mu.Lock()
+	defer m.board.settings.mu.Unlock()
+	if n := m.board.settings.list[tp.Topic]; n > 0 {
+		conf.MinISR = n
+	}
+	return logConf, conf
+}
+
+// learn makes sure that the settings of a topic are known before a replica of it is made.
+func (m *Member) learn(topic string) error {
+	s := &m.board.settings
+	s.mu.Lock()
+	_, known := s.list[topic]
+	if !known {
+		s.list[topic] = 0 // from now on what the watch tells counts
+	}
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, m.conf.ask())
+	defer cancel()
+	now, err := controller.LookupSettings(ctx, m.store, topic)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		delete(s.list, topic)
+		return err
+	}
+	if s.list[topic] == 0 {
+		s.list[topic] = now.MinISR()
+	}
+	return nil
+}

@@ -1,0 +1,293 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller"
+)
+
+// Config of a Member. Self, Dir, Transport and Store must be given.
+type Config struct {
+	// NodeConfig of the replicas. BrokerEpoch, Propose and Judge are the member's own. MinISR counts for topics whose settings do
+	// not say.
+	replica.NodeConfig
+	Store replica.Store
+
+	// Rack is broker.rack. Host and Port are where others find this node; if they are left out and the Transport has an Addr, as
+	// replica.TCP does, they are taken from that. A Transport with SetPeer is told where the others are.
+	Rack string
+	Host string
+	Port int
+
+	SessionTTL time.Duration // zookeeper.session.timeout.ms, 18 s: how long a member that died counts as alive
+	Retry      time.Duration // pause before something that failed is tried again, 1 s
+
+	// Controller makes the member stand for election; Node and, unless they are given, SessionTTL and Retry are the member's own.
+	// nil: it does not. Some member must.
+	Controller *controller.Options
+
+	// Trouble is told what went wrong with the store. It is called by the member's goroutines, which wait for it.
+	Trouble func(error)
+}
+
+// Member is a running member. All methods are safe for concurrent use.
+type Member struct {
+	conf   Config
+	store  replica.Store
+	node   *replica.Node
+	ctrl   *controller.Controller // nil: does not stand for election
+	board  board
+	judge  ruling
+	places places
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+	rules  atomic.Bool
+	closed atomic.Bool
+	epoch  atomic.Int64 // of the last registration; 0: there was none
+	own    lives        // of the goroutine that keeps the registration
+
+	mu     sync.Mutex // guards the rest; nothing is called under it
+	status Status
+	turned chan struct{} // closed at the next change of status
+}
+
+// Status is how a member stands.
+type Status struct {
+	BrokerEpoch int64 // of the present registration; 0: it has none at the moment
+	InService   bool  // the controller lets it lead and be in sync
+	Rules       bool  // its controller rules
+	LastError   error // the store's last trouble; it may be over
+}
+
+// errNoHost: others would not find this node.
+var errNoHost = errors.New("the Transport listens on every address: others need one of them")
+
+// Start makes a member and returns at once; InService waits for more. *replica.NodeConfigError.
+func Start(c Config) (*Member, error) {
+	if c.Store == nil {
+		return nil, &replica.NodeConfigError{Field: "Store", Reason: "none"}
+	}
+	if c.SessionTTL <= 0 {
+		c.SessionTTL = 18 * time.Second
+	}
+	if c.Retry <= 0 {
+		c.Retry = time.Second
+	}
+	if err := c.locate(); err != nil {
+		return nil, &replica.NodeConfigError{Field: "Host", Reason: err.Error()}
+	}
+	m := &Member{conf: c, store: c.Store, turned: make(chan struct{})}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.board.init(c.Self)
+	m.judge.init()
+	m.places.known = make(map[replica.NodeID]int64)
+	m.places.wire, _ = c.Transport.(interface {
+		SetPeer(node replica.NodeID, addr string)
+	})
+	m.own.known = make(map[int64]bool)
+	if c.Dir != nil {
+		if epoch, clean := c.Dir.CleanShutdown(); clean && epoch > 0 {
+			m.own.known[epoch] = true
+		}
+	}
+	if c.Controller != nil {
+		m.ctrl = controller.NewController(c.Store, m.candidate(*c.Controller))
+	}
+	nc := c.NodeConfig
+	nc.BrokerEpoch, nc.Propose, nc.Judge, nc.Partitions = 0, m.propose, m.answer, m.partitions
+	var err error
+	if m.node, err = replica.NewNode(nc); err != nil {
+		m.cancel()
+		return nil, err
+	}
+	for _, run := range []func(){m.keep, m.hand, m.followPartitions, m.followNodes, m.followSettings, m.followRuler} {
+		m.all.Go(run)
+	}
+	if m.ctrl != nil {
+		m.all.Go(func() { _ = m.ctrl.Run(m.ctx) })
+	}
+	return m, nil
+}
+
+// locate finds where the node is for others.
+func (c *Config) locate() error {
+	at, ok := c.Transport.(interface{ Addr() net.Addr })
+	if !ok || c.Host != "" && c.Port != 0 {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(at.Addr().String())
+	if err != nil {
+		return err
+	}
+	if c.Port == 0 {
+		if c.Port, err = strconv.Atoi(port); err != nil {
+			return err
+		}
+	}
+	if c.Host == "" {
+		if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+			return errNoHost
+		}
+		c.Host = host
+	}
+	return nil
+}
+
+// candidate is how the controller of this member is run.
+func (m *Member) candidate(o controller.Options) controller.Options {
+	o.Node = m.conf.Self
+	if o.SessionTTL <= 0 {
+		o.SessionTTL = m.conf.SessionTTL
+	}
+	if o.Retry <= 0 {
+		o.Retry = m.conf.Retry
+	}
+	host := o.Rule
+	o.Rule = func(epoch int32, rules bool, why error) {
+		m.rules.Store(rules)
+		m.change(func(*Status) {})
+		if host != nil {
+			host(epoch, rules, why)
+		}
+	}
+	return o
+}
+
+// Node is where clients find the replicas.
+func (m *Member) Node() *replica.Node { return m.node }
+
+// Controller is this member's, which rules or waits for a vacancy; nil: it does not stand for election. Requests to one that
+// does not rule are refused with replica.NotController.
+func (m *Member) Controller() *controller.Controller { return m.ctrl }
+
+// Status is a copy.
+func (m *Member) Status() Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.status
+	s.Rules = m.rules.Load()
+	return s
+}
+
+// Await waits until the status is as wanted. ctx's error, with the last trouble; replica.ErrNodeClosed.
+func (m *Member) Await(ctx context.Context, wanted func(Status) bool) error {
+	for {
+		m.mu.Lock()
+		s, turned := m.status, m.turned
+		m.mu.Unlock()
+		s.Rules = m.rules.Load()
+		if wanted(s) {
+			return nil
+		}
+		select {
+		case <-turned:
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), s.LastError)
+		case <-m.ctx.Done():
+			return replica.ErrNodeClosed
+		}
+	}
+}
+
+// InService waits until the member is in service.
+func (m *Member) InService(ctx context.Context) error {
+	return m.Await(ctx, func(s Status) bool { return s.InService })
+}
+
+// change changes the status and wakes who waits for that.
+func (m *Member) change(set func(*Status)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	set(&m.status)
+	close(m.turned)
+	m.turned = make(chan struct{})
+}
+
+// trouble notes an error, unless it is the end of the member.
+func (m *Member) trouble(err error) {
+	if err == nil || m.ctx.Err() != nil {
+		return
+	}
+	m.change(func(s *Status) { s.LastError = err })
+	if m.conf.Trouble != nil {
+		m.conf.Trouble(err)
+	}
+}
+
+// pause waits; false if the member ends.
+func (m *Member) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-m.ctx.Done():
+		return false
+	}
+}
+
+// Shutdown is a controlled shutdown, then Close: the controller gives the leaderships of this member to others and takes it out
+// of the in-sync sets before it stops, so that no partition is without a leader. If ctx ends before a controller has done so,
+// the member stops all the same, and the error says so.
+func (m *Member) Shutdown(ctx context.Context) error {
+	err := m.farewell(ctx)
+	return errors.Join(err, m.Close())
+}
+
+func (m *Member) farewell(ctx context.Context) error {
+	var last error
+	for !m.closed.Load() {
+		q := replica.ControlRequest{BrokerEpoch: m.Status().BrokerEpoch, Stopping: true}
+		asked, cancel := context.WithTimeout(ctx, m.conf.ask())
+		a := m.consult(asked, log.TopicPartition{}, q)
+		cancel()
+		if a.Err == replica.None {
+			m.board.awaitNothingLed(ctx, m.conf.Retry)
+			return nil
+		}
+		last = a.Err
+		timer := time.NewTimer(m.conf.Retry / 4)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("no controller gave the leaderships of node %d to others: %w: %w", m.conf.Self, ctx.Err(), last)
+		}
+	}
+	return nil // Close says so
+}
+
+// ask is how long one question to the controller may take.
+func (c *Config) ask() time.Duration {
+	if c.ProposeTimeout > 0 {
+		return c.ProposeTimeout
+	}
+	return 10 * time.Second
+}
+
+// Close stops the member: who waits for a replica is answered, the replicas end, then the session. The Dir, whose Close marks
+// the logs as cleanly stopped, the Transport and the Store stay open. A second Close returns replica.ErrNodeClosed.
+func (m *Member) Close() error {
+	if !m.closed.CompareAndSwap(false, true) {
+		return replica.ErrNodeClosed
+	}
+	m.cancel()
+	err := m.node.Close()
+	m.all.Wait()
+	if m.own.session != nil {
+		err = errors.Join(err, m.own.session.Close())
+	}
+	m.change(func(s *Status) { *s = Status{LastError: s.LastError} })
+	return err
+}

@@ -1,0 +1,142 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/partlog/partlog/replica"
+)
+
+var errDown = errors.New("the store cannot be reached")
+
+// troubled is a store with faults, seen by one member.
+type troubled struct {
+	*replica.MemStore
+	down  atomic.Bool  // nothing gets through; sessions do not end by that
+	slow  atomic.Int64 // ns that everything takes
+	flaky atomic.Int64 // of a hundred calls so many fail; of commits, half of them after they were done
+
+	mu       sync.Mutex
+	cuts     chan struct{} // closed to end all watches
+	sessions []*troubledSession
+}
+
+func newTroubled(s *replica.MemStore) *troubled {
+	return &troubled{MemStore: s, cuts: make(chan struct{})}
+}
+
+// cut ends all watches, as a store does that cannot keep up with what they are to be told.
+func (s *troubled) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.cuts)
+	s.cuts = make(chan struct{})
+}
+
+// expire ends all sessions of the member.
+func (s *troubled) expire() {
+	s.mu.Lock()
+	list := s.sessions
+	s.sessions = nil
+	s.mu.Unlock()
+	for _, one := range list {
+		s.MemStore.Expire(one.Session)
+	}
+}
+
+func (s *troubled) call(ctx context.Context) error {
+	if d := s.slow.Load(); d > 0 {
+		select {
+		case <-time.After(time.Duration(d)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if s.down.Load() || rand.Int64N(100) < s.flaky.Load() {
+		return errDown
+	}
+	return nil
+}
+
+func (s *troubled) Get(ctx context.Context, key string) (replica.Versioned, error) {
+	if err := s.call(ctx); err != nil {
+		return replica.Versioned{}, err
+	}
+	return s.MemStore.Get(ctx, key)
+}
+
+func (s *troubled) List(ctx context.Context, prefix string) ([]replica.Versioned, error) {
+	if err := s.call(ctx); err != nil {
+		return nil, err
+	}
+	return s.MemStore.List(ctx, prefix)
+}
+
+func (s *troubled) commit(ctx context.Context, do func() ([]int64, error)) ([]int64, error) {
+	if err := s.call(ctx); err != nil {
+		if !s.down.Load() && rand.Int64N(2) == 0 {
+			_, _ = do() // it is done, and nobody learns of it
+		}
+		return nil, err
+	}
+	return do()
+}
+
+func (s *troubled) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
+	return s.commit(ctx, func() ([]int64, error) { return s.MemStore.Commit(ctx, tx) })
+}
+
+func (s *troubled) Watch(ctx context.Context, prefix string) iter.Seq2[replica.Versioned, error] {
+	return func(yield func(replica.Versioned, error) bool) {
+		if err := s.call(ctx); err != nil {
+			yield(replica.Versioned{}, err)
+			return
+		}
+		s.mu.Lock()
+		cut := s.cuts
+		s.mu.Unlock()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			select {
+			case <-cut:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		for v, err := range s.MemStore.Watch(ctx, prefix) {
+			if !yield(v, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s *troubled) Session(ctx context.Context, ttl time.Duration) (replica.Session, error) {
+	if err := s.call(ctx); err != nil {
+		return nil, err
+	}
+	session, err := s.MemStore.Session(ctx, ttl)
+	if err != nil {
+		return nil, err
+	}
+	one := &troubledSession{session, s}
+	s.mu.Lock()
+	s.sessions = append(s.sessions, one)
+	s.mu.Unlock()
+	return one, nil
+}
+
+type troubledSession struct {
+	replica.Session
+	store *troubled
+}
+
+func (t *troubledSession) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
+	return t.store.commit(ctx, func() ([]int64, error) { return t.Session.Commit(ctx, tx) })
+}
