@@ -23,6 +23,7 @@ type prepared struct {
 	producers   bool  // some batch has a producer
 	origin      record.Origin
 	txnVersion  int              // of the coordinator that ends a transaction
+	of          *Producer        // whose handle made it, under a sequence number that must still be the next one
 	within      *OpenTransaction // what is written only while this one is open: the rest of it, its marker
 	legacy      bool             // a follower's first batch is of an old format: its first offset is not known
 	synced      bool             // what is in the log was made durable, so that the active segment may be rolled

@@ -53,7 +53,8 @@ func (l *Log) Producer(id int64, epoch int16) *Producer { return &Producer{l: l,
 
 // Append is Log.Append under the producer's id. Further errors: ErrFenced, a newer epoch has written; ErrTxnState, an
 // earlier holder of the id left a transaction open and this one has not begun its own, or the one it has begun was ended by
-// somebody else (AbortTransaction) or cut off (Truncate): Abort, and begin anew.
+// somebody else (AbortTransaction) or cut off (Truncate), or one that is not this handle's is open since Begin: Abort, and
+// begin anew.
 //
 // After an *UnconfirmedError call again with the same records: they are in the log already, so they are not written a second
 // time, and what was missing is waited for. base is their first offset, as it was. This is forgotten with the next call of
@@ -75,27 +76,55 @@ func (p *Producer) Append(ctx context.Context, recs ...record.Record) (base int6
 	if len(recs) == 0 {
 		return p.l.load().LogEnd, nil
 	}
+	res, err := p.write(ctx, recs)
+	for err == errOvertaken { // by another writer under the same id and epoch, which has got further
+		res, err = p.write(ctx, recs)
+	}
+	if p.begun && p.first < 0 && res.Base >= 0 {
+		p.first = res.Base
+	}
+	p.note(err, goesOn, recs)
+	return res.Base, err
+}
+
+// errOvertaken is internal: a sequence number was taken by somebody else between Producer.next and the append. The batch
+// would be taken for a repetition of another one, and not be written.
+var errOvertaken = errors.New("log: the sequence number is not the next one any more")
+
+// write appends one batch under the next sequence number.
+func (p *Producer) write(ctx context.Context, recs []record.Record) (Appended, error) {
 	e := p.l.encoder()
 	defer func() {
 		e.builder.SetProducer(nil)
 		encoders.Put(e)
 	}()
-	as := record.Producer{ID: p.id, Epoch: p.epoch, BaseSequence: p.next(), Transactional: p.begun}
+	_ = p.l.write.lock(context.Background())
+	next := p.l.nextSequence(p.id, p.epoch)
+	p.l.write.unlock()
+	as := record.Producer{ID: p.id, Epoch: p.epoch, BaseSequence: next, Transactional: p.begun}
 	e.builder.SetProducer(&as)
 	var batch prepared
 	if err := p.l.encode(e, recs, &batch); err != nil {
-		return -1, err
+		return notAppended, err
 	}
-	batch.producers, batch.origin, batch.within = true, record.Client, p.transaction()
-	res, err := p.l.append(ctx, &batch, &AppendOptions{})
-	if p.begun && p.first < 0 && res.Base >= 0 {
-		p.first = res.Base
-		if known, ok := p.entry(); ok && known.TxnFirstOffset >= 0 { // a truncation may have taken the marker of an earlier one
-			p.first = min(p.first, known.TxnFirstOffset)
-		}
+	batch.producers, batch.origin, batch.of, batch.within = true, record.Client, p, p.transaction()
+	return p.l.append(ctx, &batch, &AppendOptions{})
+}
+
+// judgeHandle asks whether a handle's batch is still what it was to be: the next one of its producer, and the first of a new
+// transaction where the handle has written nothing in its own. The caller holds write.
+func (l *Log) judgeHandle(h *Producer, p *prepared) error {
+	known, ok := l.producers.state.Producer(h.id)
+	if ok && known.Epoch > h.epoch {
+		return nil // it is fenced
 	}
-	p.note(err, goesOn, recs)
-	return res.Base, err
+	if ok && h.begun && h.first < 0 && known.TxnFirstOffset >= 0 {
+		return fmt.Errorf("%w: %s: producer %d has a transaction open since offset %d that is not this handle's", ErrTxnState, l.name, h.id, known.TxnFirstOffset)
+	}
+	if _, _, sequence := p.valid.Batch.Producer(); sequence != l.nextSequence(h.id, h.epoch) {
+		return errOvertaken
+	}
+	return nil
 }
 
 // transaction is the one that must be open for this handle to go on; nil: none has a record.
@@ -168,10 +197,10 @@ func sumOf(recs []record.Record) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// next is the sequence number of the next record.
-func (p *Producer) next() int32 {
-	known, ok := p.entry()
-	if !ok || known.Epoch != p.epoch {
+// nextSequence is that of a producer's next record. The caller holds write.
+func (l *Log) nextSequence(id int64, epoch int16) int32 {
+	known, ok := l.producers.state.Producer(id)
+	if !ok || known.Epoch != epoch {
 		return 0
 	}
 	return record.IncrementSequence(known.LastSequence, 1)
@@ -236,8 +265,9 @@ func (p *Producer) end(ctx context.Context, how ending) error {
 		return err
 	}
 	known, ok := p.entry()
-	if (!ok || known.TxnFirstOffset < 0) && (how == abandons || p.first < 0) {
-		p.begun = false // no record came, or none is left to be abandoned
+	open := ok && known.TxnFirstOffset >= 0
+	if how == commits && p.first < 0 || how == abandons && !open {
+		p.begun = false // no record of its own came, or none is left to be abandoned
 		return nil
 	}
 	m := p.l.marker(record.Producer{ID: p.id, Epoch: p.epoch}, how == commits, max(0, known.CoordinatorEpoch))

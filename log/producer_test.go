@@ -3,6 +3,9 @@ package log
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -298,6 +301,90 @@ func TestAHandleNoticesThatItsTransactionWasEndedByOthers(t *testing.T) {
 			require.Equal(t, []int64{at}, b.readAll(0, WithIsolation(ReadCommitted)))
 		})
 	}
+}
+
+// Two writers under one id and epoch are a mistake, but not one that may lose a record: a batch under a sequence number that
+// the other has used meanwhile would count as a repetition of the other's.
+func TestARecordOfAHandleIsNeverTakenForThatOfAnother(t *testing.T) {
+	var meanwhile func()
+	b := newBed(t, Config{})
+	require.NoError(t, b.dir.Close())
+	d, err := OpenDir("mem", DirConfig{Manual: true, FS: b.fs, Now: func() time.Time {
+		if f := meanwhile; f != nil { // the clock is read behind the sequence number, while the batch is built
+			meanwhile = nil
+			f()
+		}
+		return b.clock.now()
+	}})
+	require.NoError(t, err)
+	b.dir = d
+	b.Log, err = d.Open(ctx, TopicPartition{"t", 0}, b.cfg)
+	require.NoError(t, err)
+	p, q := b.Producer(1, 0), b.Producer(1, 0)
+	for i, n := range []int{1, 2, 1} {
+		meanwhile = func() {
+			_, err := q.Append(ctx, values(n, 10)...)
+			require.NoError(t, err)
+		}
+		at := b.Offsets().LogEnd
+		base, err := p.Append(ctx, values(1, 10)...)
+		require.NoError(t, err, i)
+		require.Equal(t, at+int64(n), base)
+	}
+	require.Equal(t, int64(7), b.Offsets().LogEnd)
+	require.Equal(t, int32(6), b.Producers()[0].LastSequence)
+}
+
+// Nothing but what the handle itself wrote since Begin is its transaction: records that somebody else aborts must not take its
+// own along, and records that were aborted must not be committed.
+func TestAHandleNeverWritesIntoATransactionThatIsNotItsOwn(t *testing.T) {
+	for name, other := range map[string]func(t *testing.T, b *bed){
+		"another handle's": func(t *testing.T, b *bed) { b.mustSend(inTxn(as(1, 0, 0)), 2) },
+		"an aborted one that a truncation opened again": func(t *testing.T, b *bed) {
+			_, err := b.Truncate(ctx, 2)
+			require.NoError(t, err)
+		},
+	} {
+		for _, write := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", written ", write), func(t *testing.T) {
+				b := newBed(t, Config{})
+				p := b.Producer(1, 0)
+				if strings.HasPrefix(name, "an aborted") {
+					require.NoError(t, p.Begin())
+					_, err := p.Append(ctx, values(2, 10)...)
+					require.NoError(t, err)
+					require.NoError(t, p.Abort(ctx))
+				}
+				require.NoError(t, p.Begin())
+				other(t, b)
+				if write {
+					_, err := p.Append(ctx, values(1, 10)...)
+					require.ErrorIs(t, err, ErrTxnState)
+				}
+				require.NoError(t, p.Commit(ctx), "there is nothing to commit")
+				require.Empty(t, b.readAll(0, WithIsolation(ReadCommitted)))
+				require.Len(t, b.OpenTransactions(), 1)
+				require.ErrorIs(t, p.Begin(), ErrTxnState)
+				require.NoError(t, p.Abort(ctx))
+				require.NoError(t, p.Begin())
+				base, err := p.Append(ctx, values(1, 10)...)
+				require.NoError(t, err)
+				require.NoError(t, p.Commit(ctx))
+				require.Equal(t, []int64{base}, b.readAll(0, WithIsolation(ReadCommitted)))
+			})
+		}
+	}
+}
+
+func TestATransactionThatIsNoneIsNotAborted(t *testing.T) {
+	require.False(t, OpenTransaction{Age: time.Hour}.Hangs(math.MaxInt64), "a time that ends where int64 does")
+	b := newBed(t, Config{})
+	b.mustSend(as(1, 0, 0), 3)
+	for _, none := range []OpenTransaction{{}, {ProducerID: -1, FirstOffset: -1}, {ProducerID: 1}, {ProducerID: 1, FirstOffset: -1}} {
+		_, err := b.AbortTransaction(ctx, none)
+		require.ErrorIs(t, err, ErrTxnState)
+	}
+	require.Equal(t, int64(3), b.Offsets().LogEnd)
 }
 
 func TestWhatWasNeverMadeIsClosed(t *testing.T) {

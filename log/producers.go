@@ -169,6 +169,11 @@ func (l *Log) judge(p *prepared, o *AppendOptions) (*producerstate.Pending, erro
 	if !p.producers {
 		return nil, nil
 	}
+	if h := p.of; h != nil {
+		if err := l.judgeHandle(h, p); err != nil {
+			return nil, err
+		}
+	}
 	pending, err := s.Check(p.raw, producerstate.Options{Origin: p.origin, TransactionVersion: p.txnVersion, Verify: o.Verify, Guard: o.Guard})
 	if err != nil {
 		return nil, l.refusedProducer(err)

@@ -86,7 +86,7 @@ type OpenTransaction struct {
 // run (transaction.max.timeout.ms; Kafka's default is 15 minutes) and five minutes more, as Kafka's metric
 // partitions-with-late-transactions counts.
 func (t OpenTransaction) Hangs(maxTimeout time.Duration) bool {
-	return t.Age >= 0 && t.Age > maxTimeout+5*time.Minute
+	return t.Age >= 0 && t.Age-5*time.Minute > maxTimeout
 }
 
 // OpenTransactions lists the open transactions, the oldest first. AbortTransaction ends one that hangs.
@@ -120,7 +120,7 @@ func (l *Log) AbortTransaction(ctx context.Context, t OpenTransaction) (Appended
 	_ = l.write.lock(context.Background())
 	known, ok := l.producers.state.Producer(t.ProducerID)
 	l.write.unlock()
-	if !ok || known.TxnFirstOffset != t.FirstOffset {
+	if !ok || known.TxnFirstOffset < 0 || known.TxnFirstOffset != t.FirstOffset {
 		return notAppended, fmt.Errorf("%w: producer %d has no transaction open since offset %d", ErrTxnState, t.ProducerID, t.FirstOffset)
 	}
 	m := l.marker(record.Producer{ID: t.ProducerID, Epoch: known.Epoch}, false, max(0, known.CoordinatorEpoch))
