@@ -81,7 +81,7 @@ type pair struct {
 	verify  bool // transactions need a guard, since the last open
 	guards  []guards
 	newest  map[int64]int16 // epoch of each producer since the log was emptied: see renewed
-	loose   bool            // an unclean start: ours may remember more batches
+	loose   bool            // an unclean start: ours may remember more batches, and what records below the start say
 	epoch   int32
 	at      int
 	story   []string
@@ -156,6 +156,9 @@ func (p *pair) abandon() {
 // reopen stops both cleanly and starts them again, maybe on each other's folder, maybe as if they had been killed.
 func (p *pair) reopen() {
 	t := p.t
+	if p.deletes && p.seen.LogStartOffset == p.seen.LogEndOffset { // Kafka forgets all producers: see README.md
+		return
+	}
 	require.NoError(t, p.dir.Close())
 	require.NoError(t, p.theirs.Close())
 	require.Equal(t, p.snapshots(1), p.snapshots(0), "snapshots")
@@ -175,10 +178,16 @@ func (p *pair) reopen() {
 		}
 	}
 	p.open()
-	if p.loose { // what ours knows more goes with a stop
-		p.compareCommitted()
+	if p.loose { // what ours knows more goes with a stop, or both go on with it
+		if !p.deletes {
+			p.compareCommitted()
+		}
 		require.NoError(t, p.dir.Close())
 		require.NoError(t, p.theirs.Close())
+		if p.deletes {
+			require.NoError(t, os.RemoveAll(p.roots[1]))
+			require.NoError(t, os.CopyFS(p.roots[1], os.DirFS(p.roots[0])))
+		}
 		p.loose = false
 		p.open()
 	}
@@ -237,6 +246,9 @@ func (p *pair) step() {
 		if p.r.IntN(8) == 0 {
 			to = bases[p.r.IntN(len(bases))]
 		}
+		if p.deletes && !p.startsAbove(to) {
+			return
+		}
 		p.note("truncate %d to %d", end, to)
 		got, err := p.ours.Truncate(ctx, to)
 		require.NoError(p.t, err)
@@ -270,6 +282,17 @@ func (p *pair) step() {
 	default:
 		p.send(sent{record.Producer{ID: -1, Epoch: -1, BaseSequence: -1}, 1 + p.r.IntN(3)})
 	}
+}
+
+// startsAbove says whether both take the state below an offset from a snapshot above the start, and neither from what the other
+// does not look at: see README.md.
+func (p *pair) startsAbove(to int64) bool {
+	names, err := filepath.Glob(filepath.Join(p.roots[0], "pair-0", "*.snapshot"))
+	require.NoError(p.t, err)
+	return slices.ContainsFunc(names, func(name string) bool {
+		offset, ok := producerstate.Offset(filepath.Base(name))
+		return ok && offset > p.seen.LogStartOffset && offset <= to
+	})
 }
 
 // someTime is how far the clock jumps: at times exactly so far that a producer expires, or a millisecond less.

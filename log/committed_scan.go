@@ -20,7 +20,7 @@ type abortScan struct {
 func (a *abortScan) run(v *view, segs segments) error {
 	seg := segs.active()
 	if a.state == nil {
-		a.state = producerstate.New(producerstate.Config{ExpireAfter: -1}, segs[0].Base())
+		a.state = producerstate.New(producerstate.Config{ExpireAfter: -1}, 0)
 		res, err := a.state.Reload(producerstate.Reload{FS: v.fs, Folder: v.name, LogStart: segs[0].Base(), End: seg.Base(), ReadOnly: true})
 		if err != nil {
 			return err

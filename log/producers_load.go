@@ -112,7 +112,7 @@ func (l *Log) loadProducers(ctx context.Context, segs segments, start, end int64
 	for _, offset := range strays {
 		l.recovery.Removed = append(l.recovery.Removed, l.path(producerstate.FileName(offset)))
 	}
-	r := l.reload(start, end)
+	r := l.reload(segs.startOf(start), end)
 	r.Listed = true
 	r.Snapshots = slices.DeleteFunc(snapshots, func(offset int64) bool { return slices.Contains(strays, offset) })
 	l.producers.mu.Lock()
@@ -155,7 +155,7 @@ func (l *Log) rebuildAborted(ctx context.Context, segs segments, start int64, wh
 	if err != nil {
 		return segs.explain(err)
 	}
-	s := producerstate.New(producerstate.Config{ExpireAfter: -1}, start)
+	s := producerstate.New(producerstate.Config{ExpireAfter: -1}, 0)
 	r := l.reload(start, seg.Base())
 	r.ReadOnly = true
 	res, err := s.Reload(r)
@@ -193,13 +193,9 @@ func appendAborted(all []segment.AbortedTxn, p *producerstate.Pending, from int6
 // recovery may be refused.
 func (l *Log) beginProducers(ctx context.Context, segs segments, from int, at stored) error {
 	l.producers.drop(-1, -1)
-	// The stored start, which segments that are gone do not raise: the snapshot at the first segment's base counts, as by Kafka.
-	r := l.reload(at.logStart, segs[from].Base())
+	end := segs[from].Base()
+	r := l.reload(min(segs.startOf(at.logStart), end), end)
 	r.ReadOnly = true
-	if base := segs[max(0, segs.floor(r.LogStart))].Base(); r.LogStart > base && r.End <= base {
-		// What is read anyway counts, deleted or not: a producer whose records were deleted may still repeat them.
-		r.LogStart = base
-	}
 	_, err := l.reloadBelow(ctx, segs, r, &l.recovery)
 	return err
 }
@@ -240,7 +236,7 @@ func (l *Log) settleSnapshots(from int64) error {
 func (l *Log) truncateProducers(end int64) error {
 	segs, o := *l.list.Load(), l.load()
 	l.producers.drop(-1, end)
-	if _, err := l.reloadBelow(context.Background(), segs, l.reload(o.LogStart, end), &RecoveryReport{}); err != nil {
+	if _, err := l.reloadBelow(context.Background(), segs, l.reload(min(segs.startOf(o.LogStart), end), end), &RecoveryReport{}); err != nil {
 		return err
 	}
 	if err := l.producers.remember(end, end); err != nil {

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"fmt"
 	"io/fs"
 	"syscall"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/internal/producerstate"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
@@ -281,6 +283,78 @@ func TestAKillForgetsNoProducerOfSegmentsThatAreGone(t *testing.T) {
 	again := b.mustSend(as(1, 2, 0), 3)
 	require.True(t, again.Duplicate, "the snapshot at the first segment's base knows it")
 	require.Equal(t, sent.Base, again.Base)
+}
+
+// Kafka forgets whoever has no record above the start. Here the records go, what they say of their producer stays: it repeats
+// them, or writes on; an older epoch stays fenced, a transaction open.
+func TestAStopBehindDeletedRecordsForgetsNoProducer(t *testing.T) {
+	for _, behind := range []string{"nothing", "plain records", "plain records and a roll"} {
+		for before := int64(3); before <= 6; before++ {
+			for _, stop := range []string{"clean", "killed", "killed before anything was synced", "truncated"} {
+				t.Run(fmt.Sprint(behind, ", start ", before, ", ", stop), func(t *testing.T) {
+					b := newBed(t, Config{})
+					sent := b.mustSend(as(1, 2, 0), 2)
+					b.mustSend(inTxn(as(2, 4, 7)), 1)
+					if behind != "nothing" {
+						require.NoError(t, b.Roll(ctx))
+						b.add("plain", "plain", "plain")
+					}
+					if behind == "plain records and a roll" {
+						require.NoError(t, b.Roll(ctx))
+						b.add("plain")
+					}
+					if before > b.Offsets().LogEnd {
+						return
+					}
+					require.NoError(t, b.Sync(ctx))
+					require.NoError(t, b.DeleteRecords(ctx, before))
+					for range 3 {
+						b.stop(stop)
+						require.Equal(t, before, b.Offsets().LogStart)
+						again := b.mustSend(as(1, 2, 0), 2)
+						require.True(t, again.Duplicate)
+						require.Equal(t, sent.Base, again.Base)
+						_, err := b.send(as(1, 1, 0), 1)
+						require.ErrorIs(t, err, ErrFenced)
+						require.Equal(t, int64(2), b.OpenTransactions()[0].FirstOffset)
+						require.Equal(t, before, b.Offsets().LastStable)
+						r, err := OpenReader("t-0", ReaderOptions{FS: b.fs})
+						require.NoError(t, err)
+						require.Equal(t, before, r.Offsets().LastStable)
+						require.NoError(t, r.Close())
+						b.noFindings()
+					}
+					b.mustEnd(as(2, 4, 0), false, 0)
+					b.mustSend(as(1, 2, 2), 1)
+				})
+			}
+		}
+	}
+}
+
+// stop stops the log in one of these ways and opens it again, or cuts a record off.
+func (b *bed) stop(how string) {
+	if how == "truncated" {
+		b.truncate(b.add("cut off"))
+		return
+	}
+	require.NoError(b.t, b.dir.Close())
+	if how != "clean" {
+		require.NoError(b.t, b.fs.Remove(".kafka_cleanshutdown"))
+	}
+	if how == "killed before anything was synced" {
+		require.NoError(b.t, b.fs.Remove(checkpoint.RecoveryPoints))
+		require.NoError(b.t, producerstate.Remove(b.fs, b.name, b.snapshots()))
+	}
+	b.open()
+}
+
+func (b *bed) noFindings() {
+	b.t.Helper()
+	for f, err := range b.Verify(ctx) {
+		require.NoError(b.t, err)
+		require.Fail(b.t, "a finding", "%+v", f)
+	}
 }
 
 // Scenario: U101

@@ -174,3 +174,7 @@ func (s segments) bases() []int64 {
 	}
 	return all
 }
+
+// startOf is where the segment of an offset begins: what is there anyway counts for producers, deleted or not. One whose
+// records were deleted may still repeat them.
+func (s segments) startOf(offset int64) int64 { return s[max(0, s.floor(offset))].Base() }

@@ -43,7 +43,7 @@ type stamp struct {
 func (r *Reader) begin() error {
 	r.readMarks()
 	r.bad = -1
-	r.state, r.aborted = producerstate.New(producerstate.Config{ExpireAfter: -1}, r.logStart), nil
+	r.state, r.aborted = producerstate.New(producerstate.Config{ExpireAfter: -1}, 0), nil
 	segs, err := r.openAll(nil, nil)
 	if err != nil {
 		return err
@@ -374,13 +374,7 @@ func (r *Reader) publish(end int64) {
 // Batches that cannot be read say nothing here: reading them will.
 func (r *Reader) beginProducers(segs segments, from int) error {
 	end := segs[from].Base()
-	// As in a recovery: the snapshot at the first segment's base counts where older segments are gone, and what is read anyway
-	// does, deleted or not.
-	start := r.logStart
-	if base := segs[max(0, segs.floor(start))].Base(); start > base && end <= base {
-		start = base
-	}
-	res, err := r.state.Reload(producerstate.Reload{FS: r.fs, Folder: r.name, LogStart: start, End: end, ReadOnly: true})
+	res, err := r.state.Reload(producerstate.Reload{FS: r.fs, Folder: r.name, LogStart: min(segs.startOf(r.logStart), end), End: end, ReadOnly: true})
 	if err != nil {
 		return err
 	}

@@ -311,7 +311,7 @@ func (m *machine) reload(t *rapid.T, to int64) {
 	}
 	m.loaded = res.Snapshot
 	for offset := range m.taken {
-		if offset > to || offset <= m.start {
+		if offset > to || offset < m.start {
 			delete(m.taken, offset)
 		}
 	}

@@ -28,7 +28,7 @@ type Reloaded struct {
 	Snapshot int64   // the one that was loaded; -1 none
 	Kept     bool    // the state in memory was right already
 	Damaged  []error // snapshots that could not be used, newest first; *CorruptError or what reading met
-	Removed  []int64 // snapshots that are gone (would be, if ReadOnly): outside of (LogStart, End], or damaged
+	Removed  []int64 // snapshots that are gone (would be, if ReadOnly): outside of [LogStart, End], or damaged
 	// Missing says that there was no snapshot to start from, and the log holds something: all of it must be replayed.
 	// Kafka takes a log without any snapshot that was stopped cleanly for one without producers; nothing here is guessed.
 	Missing bool
@@ -36,6 +36,9 @@ type Reloaded struct {
 
 // Reload makes the state that of the log's offsets below End, or of an earlier offset to go on from. Snapshots that
 // speak of what the log does not hold are removed, durably. A damaged one is removed, and the next older one taken.
+//
+// The snapshot at LogStart is used, unlike by Kafka: it is all that is left of producers whose records are deleted, which may
+// still repeat them, or write with an epoch that was fenced.
 //
 // Until SetEnd(End) is called everything that was not replayed yet counts as unstable, so that a high watermark that moves
 // meanwhile shows no open transaction.
@@ -51,7 +54,7 @@ func (s *State) Reload(r Reload) (Reloaded, error) {
 			return res, err
 		}
 	}
-	outside := func(offset int64) bool { return offset > r.End || offset <= r.LogStart }
+	outside := func(offset int64) bool { return offset > r.End || offset < max(1, r.LogStart) }
 	for _, offset := range snapshots {
 		if outside(offset) {
 			res.Removed = append(res.Removed, offset)

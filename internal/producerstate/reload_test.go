@@ -44,14 +44,19 @@ func TestSnapshotsOfWhatTheLogDoesNotHoldGo(t *testing.T) {
 	fsys := folder(t)
 	l := taken(t, fsys, 5, 1, 2, 3, 4, 5)
 	res := l.reload(fsys, 1, 3)
-	require.Equal(t, []int64{2, 3}, snapshots(t, fsys))
-	require.Equal(t, Reloaded{From: 3, Snapshot: 3, Removed: []int64{1, 4, 5}}, res)
+	require.Equal(t, []int64{1, 2, 3}, snapshots(t, fsys), "the one at the start tells of what was deleted")
+	require.Equal(t, Reloaded{From: 3, Snapshot: 3, Removed: []int64{4, 5}}, res)
 	require.Equal(t, int64(3), l.End())
 	require.Equal(t, int32(2), l.entry(pid).LastSequence)
 
 	l = log{New(Config{}, 0), t}
+	res = l.reload(fsys, 2, 2)
+	require.Equal(t, Reloaded{From: 2, Snapshot: 2, Removed: []int64{1, 3}}, res)
+	require.Equal(t, int32(1), l.entry(pid).LastSequence, "all of its records are deleted")
+
+	l = log{New(Config{}, 0), t}
 	res = l.reload(fsys, 0, 1)
-	require.Equal(t, Reloaded{From: 0, Snapshot: -1, Removed: []int64{2, 3}, Missing: true}, res)
+	require.Equal(t, Reloaded{From: 0, Snapshot: -1, Removed: []int64{2}, Missing: true}, res)
 	require.Empty(t, snapshots(t, fsys))
 	res = newLog(t).reload(fsys, 0, 0)
 	require.Equal(t, Reloaded{From: 0, Snapshot: -1, Kept: true}, res)
@@ -149,7 +154,7 @@ func TestReadingOnlyRemovesNothing(t *testing.T) {
 	taken(t, fsys, 4, 1, 2, 3, 4)
 	garble(t, fsys, 3, func([]byte) []byte { return nil })
 	l := newLog(t)
-	res, err := l.Reload(Reload{FS: fsys, Folder: "t-0", LogStart: 1, End: 3, Now: 2000, ReadOnly: true})
+	res, err := l.Reload(Reload{FS: fsys, Folder: "t-0", LogStart: 2, End: 3, Now: 2000, ReadOnly: true})
 	require.NoError(t, err)
 	require.Equal(t, int64(2), res.Snapshot)
 	require.Equal(t, []int64{1, 4, 3}, res.Removed)
