@@ -1,7 +1,9 @@
 package log
 
 import (
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"testing"
 	"time"
 
@@ -200,6 +202,27 @@ func TestAProducerOfWhichOnlyAMarkerIsLeftGoesOn(t *testing.T) {
 		}
 		require.Equal(t, b.Offsets().LogEnd, b.mustSend(as(1, 1, 0), 1).Base)
 	}
+}
+
+// A follower takes what its leader sends. A negative epoch in it made snapshots that no open believed, so that each read the
+// log and reported damage.
+func TestNegativeEpochsOfALeaderAreNone(t *testing.T) {
+	b := newBed(t, Config{})
+	batch := produced(as(5, 1, 3), values(3, 10)...)
+	binary.BigEndian.PutUint16(batch[51:], 0x8005) // its producer epoch; the CRC covers all from byte 21 on
+	binary.BigEndian.PutUint32(batch[17:], crc32.Checksum(batch[21:], crc32.MakeTable(crc32.Castagnoli)))
+	marker := record.Marker(true, as(6, 3, 0), -9, b.clock.now())
+	marker.SetBaseOffset(3)
+	_, err := b.follow(batch, marker.Bytes())
+	require.NoError(t, err)
+	require.Equal(t, int16(-1), b.entry(5).Epoch)
+	require.Equal(t, int32(-1), b.entry(6).CoordinatorEpoch)
+	b.noFindings()
+	b.reopen()
+	require.Empty(t, b.Recovery().Findings)
+	require.Zero(t, b.Recovery().Scanned)
+	require.Len(t, b.Producers(), 2)
+	b.noFindings()
 }
 
 // As by Kafka, the time of its records decides when a producer is forgotten, also while the log is open: whoever sends none,

@@ -48,7 +48,7 @@ func (s *State) Check(raw []byte, o Options) (*Pending, error) {
 
 func (p *Pending) add(b record.Batch, o Options) error {
 	p.end = b.NextOffset()
-	id, epoch, sequence := b.Producer()
+	id, epoch, sequence := producerOf(b)
 	if id < 0 {
 		return nil
 	}
@@ -65,6 +65,13 @@ func (p *Pending) add(b record.Batch, o Options) error {
 		return p.control(b, o)
 	}
 	return p.data(b, o)
+}
+
+// producerOf is Producer of a batch, where what a leader would not take, but a follower does, is none: a snapshot that says
+// otherwise would be believed by nobody.
+func producerOf(b record.Batch) (id int64, epoch int16, sequence int32) {
+	id, epoch, sequence = b.Producer()
+	return id, max(epoch, -1), sequence
 }
 
 // repeated looks for an earlier batch of the same epoch and sequences. Those of the append itself do not count.
@@ -94,7 +101,7 @@ func (p *Pending) verify(b record.Batch, id int64, epoch int16, g Guard) error {
 }
 
 func (p *Pending) data(b record.Batch, o Options) error {
-	id, epoch, sequence := b.Producer()
+	id, epoch, sequence := producerOf(b)
 	u := p.update(id)
 	if epoch < u.epoch {
 		if err := p.refuse(o, b, id, &EpochError{ProducerID: id, Offset: b.BaseOffset(), Got: epoch, Want: u.epoch}); err != nil {
@@ -162,7 +169,7 @@ func (p *Pending) control(b record.Batch, o Options) error {
 	if b.Count() == 0 {
 		return nil
 	}
-	id, epoch, _ := b.Producer()
+	id, epoch, _ := producerOf(b)
 	offset := b.BaseOffset()
 	marker, timestamp, err := p.state.marker(b)
 	if err != nil {
@@ -183,7 +190,7 @@ func (p *Pending) control(b record.Batch, o Options) error {
 		p.complete(u, b.LastOffset(), marker.Type == record.Commit)
 	}
 	u.setEpoch(epoch)
-	u.coordinator, u.timestamp = marker.CoordinatorEpoch, timestamp
+	u.coordinator, u.timestamp = max(marker.CoordinatorEpoch, -1), timestamp
 	u.transactional = u.transactional || !p.endsEarlier(id, epoch)
 	return nil
 }
