@@ -225,23 +225,43 @@ func TestNegativeEpochsOfALeaderAreNone(t *testing.T) {
 	b.noFindings()
 }
 
-// As by Kafka, the time of its records decides when a producer is forgotten, also while the log is open: whoever sends none,
-// or an old one, is new at the next look, and may go on with any sequence. Append time, which the log gives, is always young.
+// As by Kafka, the time of its records decides when a producer is forgotten, also while the log is open: whoever sends an old
+// one is new at the next look, and may go on with any sequence. Append time, which the log gives, is always young. One that
+// sends no time is as old as its append, or the open since: its older epochs stay fenced. Report: B102
 func TestAProducerIsAsOldAsItsRecordsSayAndStaysWhereTheLogGivesTheTime(t *testing.T) {
 	for _, given := range []record.TimestampType{record.CreateTime, record.LogAppendTime} {
 		b := newBed(t, Config{TimestampType: given})
 		for id, ts := range []int64{record.NoTimestamp, 1, epoch2023 - 1000*24*time.Hour.Milliseconds()} {
-			at := func(seq int32) []byte {
-				return produced(as(int64(id), 0, seq), record.Record{Timestamp: ts, Value: []byte("v")})
+			at := func(epoch int16, seq int32) []byte {
+				return produced(as(int64(id), epoch, seq), record.Record{Timestamp: ts, Value: []byte("v")})
 			}
-			_, err := b.AppendBatches(ctx, at(0), AppendOptions{})
+			_, err := b.AppendBatches(ctx, at(1, 0), AppendOptions{})
 			require.NoError(t, err)
 			b.clock.advance(11 * time.Minute)
 			b.add("an append looks who is idle")
-			require.Equal(t, given == record.LogAppendTime, b.producers.state.Len() == id+1, "timestamp %d", ts)
-			_, err = b.AppendBatches(ctx, at(1), AppendOptions{})
+			_, known := b.producers.state.Producer(int64(id))
+			require.Equal(t, given == record.LogAppendTime || ts < 0, known, "timestamp %d", ts)
+			_, err = b.AppendBatches(ctx, at(1, 1), AppendOptions{})
 			require.NoError(t, err)
 		}
+	}
+	for _, stop := range []string{"clean", "killed", "killed before anything was synced", "truncated"} {
+		b := newBed(t, Config{})
+		at := func(epoch int16) error {
+			_, err := b.AppendBatches(ctx, produced(as(7, epoch, 0), record.Record{Timestamp: record.NoTimestamp, Value: []byte("v")}), AppendOptions{})
+			return err
+		}
+		require.NoError(t, at(1))
+		b.clock.advance(23 * time.Hour)
+		b.stop(stop)
+		require.ErrorIs(t, at(0), ErrFenced, stop)
+		require.Equal(t, int64(-1), b.entry(7).Timestamp, "as Kafka has it in a snapshot")
+		b.clock.advance(23 * time.Hour)
+		if stop != "truncated" { // there nothing was loaded
+			require.ErrorIs(t, at(0), ErrFenced, stop)
+		}
+		b.clock.advance(2 * time.Hour)
+		require.NoError(t, at(0), stop)
 	}
 }
 

@@ -220,6 +220,7 @@ func (s *State) merge(u *update, stale bool) {
 		c.push(b)
 	}
 	c.timestamp, c.txnFirst, c.coordinator, c.epoch = u.timestamp, u.txnFirst, u.coordinator, u.epoch
+	s.see(c)
 	if u.transactional && len(s.verifying) > 0 {
 		delete(s.verifying, u.id)
 	}

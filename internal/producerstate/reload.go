@@ -47,6 +47,7 @@ type Reloaded struct {
 // error the state is empty or as it was, and must be reloaded before it is used.
 func (s *State) Reload(r Reload) (Reloaded, error) {
 	res := Reloaded{From: max(r.LogStart, r.End), Snapshot: -1}
+	s.clock = r.Now
 	snapshots := r.Snapshots
 	if !r.Listed {
 		var err error
@@ -151,7 +152,7 @@ func (s *State) fill(entries []Entry, end, now int64) (reason string) {
 		if s.producers[e.ProducerID] != nil {
 			return fmt.Sprintf("producer %d is there twice", e.ProducerID)
 		}
-		if s.expired(e.TxnFirstOffset, e.Timestamp, now) {
+		if e.Timestamp >= 0 && s.expired(e.TxnFirstOffset, e.Timestamp, now) {
 			continue
 		}
 		if len(block) == cap(block) {
@@ -159,6 +160,7 @@ func (s *State) fill(entries []Entry, end, now int64) (reason string) {
 		}
 		block = append(block, e.producer())
 		p := &block[len(block)-1]
+		s.see(p)
 		s.producers[p.id] = p
 		if p.txnFirst >= 0 {
 			s.open.items = append(s.open.items, txn{first: p.txnFirst, id: p.id})

@@ -201,15 +201,19 @@ func TestExpiredProducersAreNotLoaded(t *testing.T) {
 	l.client(spec{id: 1, seq: 0, at: 0, time: 1000})
 	l.client(spec{id: 2, seq: 0, at: 1, time: 1000, txn: true})
 	l.client(spec{id: 3, seq: 0, at: 2, time: 1001})
-	l.client(spec{id: 4, seq: 0, at: 3, time: -1}) // without a time it is older than everything
+	l.client(spec{id: 4, seq: 0, at: 3, time: -1}) // without a time it counts from the load
 	l.SetEnd(5)
 	l.take(fsys)
 	l = log{New(Config{ExpireAfter: 200}, 0), t}
 	_, err := l.Reload(Reload{FS: fsys, Folder: "t-0", LogStart: 4, End: 5, Now: 1200})
 	require.NoError(t, err)
-	require.Equal(t, 2, l.Len(), "also below the log start")
+	require.Equal(t, 3, l.Len(), "also below the log start")
 	l.entry(2)
 	l.entry(3)
+	l.entry(4)
+	require.Zero(t, l.Expire(1199))
+	require.Equal(t, 2, l.Expire(1201), "producer 3, and 4, which counts from second 1")
+	l.entry(2)
 	l.client(spec{id: 1, seq: 2, at: 5}) // unknown now
 	require.Equal(t, int64(6), l.End())
 

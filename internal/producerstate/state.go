@@ -40,6 +40,7 @@ type State struct {
 	snapshot   int64 // offset of the last one taken or loaded
 	last       int64 // no batch of a producer is known at or above it +1
 	nextExpiry int64
+	clock      int64 // Unix ms, as it was told last
 	until      int64 // end of the reload, while one is
 	reloading  bool
 	changes    uint64 // counts what may not happen between Check and Commit
@@ -66,9 +67,10 @@ type producer struct {
 	timestamp   int64 // of the last record or marker; -1 none
 	txnFirst    int64 // -1 none
 	batches     [maxBatches]batch
-	coordinator int32 // epoch; -1 none
-	epoch       int16 // -1 none
-	n           uint8 // batches, oldest first
+	coordinator int32  // epoch; -1 none
+	seen        uint32 // by the clock, Unix seconds: what the age counts from where the last record has no time
+	epoch       int16  // -1 none
+	n           uint8  // batches, oldest first
 }
 
 // batch is what is remembered of one.
@@ -218,6 +220,7 @@ func (s *State) SetEnd(offset int64) {
 
 // ExpireDue is Expire, but only if ExpireEvery has gone by since the last time: call it with every append.
 func (s *State) ExpireDue(now int64) int {
+	s.clock = now
 	if now < s.nextExpiry {
 		return 0
 	}
@@ -225,11 +228,12 @@ func (s *State) ExpireDue(now int64) int {
 }
 
 // Expire forgets producers and verifications that are older than ExpireAfter, and returns how many producers. A
-// producer with an open transaction stays. The age of a producer is its last record's; now is Unix milliseconds.
+// producer with an open transaction stays. The age of a producer is its last record's; of one whose last record has no time,
+// when it was written, or loaded. (Kafka forgets that one at once, its fenced epochs included.) now is Unix milliseconds.
 func (s *State) Expire(now int64) (forgotten int) {
-	s.nextExpiry = now + s.cfg.ExpireEvery
+	s.clock, s.nextExpiry = now, now+s.cfg.ExpireEvery
 	for id, p := range s.producers {
-		if s.expired(p.txnFirst, p.timestamp, now) {
+		if s.expired(p.txnFirst, p.since(), now) {
 			delete(s.producers, id)
 			forgotten++
 		}
@@ -244,6 +248,21 @@ func (s *State) Expire(now int64) (forgotten int) {
 		s.shrink()
 	}
 	return forgotten
+}
+
+// since is what the age of a producer counts from, Unix ms.
+func (p *producer) since() int64 {
+	if p.timestamp < 0 {
+		return int64(p.seen) * 1000
+	}
+	return p.timestamp
+}
+
+// see says that a producer wrote now, if nothing else does.
+func (s *State) see(p *producer) {
+	if p.timestamp < 0 {
+		p.seen = uint32(max(0, min(s.clock/1000, math.MaxUint32)))
+	}
 }
 
 func (s *State) expired(txnFirst, timestamp, now int64) bool {
