@@ -52,10 +52,3 @@ func (a *arena) reset() {
 	}
 	a.chunks = nil
 }
-
-func (a *arena) bytes() (n int64) {
-	for _, c := range a.chunks {
-		n += int64(cap(c))
-	}
-	return n
-}

@@ -248,14 +248,3 @@ func (m *keyMap) reset() {
 	}
 	m.n, m.latest = 0, -1
 }
-
-// bytes is the memory that slots and keys take.
-func (m *keyMap) bytes() (n int64) {
-	for _, t := range m.tables {
-		n += slotBytes * int64(len(t.slots))
-	}
-	if m.exact != nil {
-		n += m.exact.bytes()
-	}
-	return n
-}

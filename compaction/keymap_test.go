@@ -157,3 +157,21 @@ func BenchmarkKeyMap(b *testing.B) {
 		i++
 	}
 }
+
+// bytes is the memory that slots and keys take.
+func (m *keyMap) bytes() (n int64) {
+	for _, t := range m.tables {
+		n += slotBytes * int64(len(t.slots))
+	}
+	if m.exact != nil {
+		n += m.exact.bytes()
+	}
+	return n
+}
+
+func (a *arena) bytes() (n int64) {
+	for _, c := range a.chunks {
+		n += int64(cap(c))
+	}
+	return n
+}

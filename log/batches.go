@@ -11,12 +11,12 @@ import (
 	"github.com/partlog/partlog/segment"
 )
 
-// Batches yields the stored batches from the one that holds offset up to the bound at the time ranging begins, CRC
-// checked, still compressed, control batches included; ReadCommitted leaves out these and aborted ones. The first may begin below offset; a batch that reaches past the
-// bound or WithMaxOffset is left out whole. A batch is a view, valid until the next step. Nothing is locked while the
-// loop's body runs: it may append, truncate or close. The error, if any, comes once and last: *OffsetRangeError (the
-// offset is not in the log, or no longer: truncated or deleted meanwhile), ErrClosed, ctx's, or a *CorruptError. Ranging
-// again starts again.
+// Batches yields the stored batches from the one that holds offset up to the bound at the time ranging begins, CRC checked,
+// still compressed, control batches included; ReadCommitted leaves out these and aborted ones. The first may begin below
+// offset; a batch that reaches past the bound or WithMaxOffset is left out whole. A batch is a view, valid until the next
+// step. Nothing is locked while the loop's body runs: it may append, truncate or close. The error, if any, comes once and
+// last: *OffsetRangeError (the offset is not in the log, or no longer: truncated or deleted meanwhile), ErrClosed, ctx's,
+// or a *CorruptError. Ranging again starts again.
 func (l *Log) Batches(ctx context.Context, offset int64, options ...ReadOption) iter.Seq2[record.Batch, error] {
 	options = append([]ReadOption(nil), options...)
 	return func(yield func(record.Batch, error) bool) { l.eachBatch(ctx, offset, collect(options), yield) }

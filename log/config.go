@@ -12,9 +12,9 @@ import (
 	"github.com/partlog/partlog/record"
 )
 
-// Config of one log. The zero value is Kafka's default in every field but Durability, which is safer here. A field's
-// zero always means "the default"; where Kafka gives 0 or a negative number a meaning of its own, a named constant says it. Durations are whole
-// milliseconds. Config is comparable and holds no pointers.
+// Config of one log. The zero value is Kafka's default in every field but Durability, which is safer here. A field's zero
+// always means "the default"; where Kafka gives 0 or a negative number a meaning of its own, a named constant says it.
+// Durations are whole milliseconds. Config is comparable and holds no pointers.
 //
 // ParseConfig reads Kafka's settings and Kafka prints them; Validate says what is out of range.
 type Config struct {
@@ -84,9 +84,10 @@ type Config struct {
 
 	// MaxBytes is a hard cap for the log's .log files, in bytes; 0 for none. Kafka has no such setting.
 	MaxBytes int64
-	// WhenFull says what an append does that would pass MaxBytes: ErrFull, or the oldest segments go first. Either way
-	// one that is larger than MaxBytes is ErrFull. DropOldest without MaxBytes is refused. With it the log has segments of at most half of MaxBytes, whatever
-	// SegmentBytes says (an eighth, if the largest message fits): only whole ones can go.
+	// WhenFull says what an append does that would pass MaxBytes: ErrFull, or the oldest segments go first. Either way one
+	// that is larger than MaxBytes is ErrFull. DropOldest without MaxBytes is refused; under it
+	// segments have at most half of MaxBytes, whatever SegmentBytes says (an eighth, if the largest message fits): only
+	// whole ones can go.
 	WhenFull WhenFull
 	// Visibility says what moves the high watermark.
 	Visibility Visibility

@@ -43,10 +43,10 @@
 //
 // # Producers and transactions
 //
-// Batches with a producer id are judged as a broker does: a repeated one is answered with its first offset, a gap or a stale
-// epoch refused. Log.Producer writes such batches without showing sequence numbers, and transactions:
-// WithIsolation(ReadCommitted) shows them whole or not at all, and never anything behind the first one that is open (the last stable
-// offset). Snapshots of all that (N.snapshot) stand beside the segments; without them it is read from the log.
+// Batches with a producer id are judged as a broker does: a repeated one is answered with its first offset, a gap or a
+// stale epoch refused. Log.Producer writes such batches without showing sequence numbers, and transactions:
+// WithIsolation(ReadCommitted) shows them whole or not at all, and never anything behind the first one that is open (the
+// last stable offset). Snapshots of all that (N.snapshot) stand beside the segments; without them it is read from the log.
 //
 // # Durability
 //

@@ -31,9 +31,9 @@ type ReaderOptions struct {
 // broker. It shows what a recovery would keep: everything up to the last whole batch with a right CRC; damage below the
 // recovery point is a *CorruptError when reading gets there, and what lies behind it in later segments can be read by
 // asking for a later offset. It sees what was written, synced or not, and has no high watermark of its own:
-// ReadUncommitted and LogEnd read to the end, ReadCommitted up to the first transaction that is open there. It looks for more each time a call or an iteration begins or waits; a truncation that the
-// writer made up for with other records between two looks is seen only by those who had read what was cut. All methods
-// are safe for concurrent use.
+// ReadUncommitted and LogEnd read to the end, ReadCommitted up to the first transaction that is open there. It looks for
+// more each time a call or an iteration begins or waits; a truncation that the writer made up for with other records between
+// two looks is seen only by those who had read what was cut. All methods are safe for concurrent use.
 type Reader struct {
 	view
 	opts  segment.Options

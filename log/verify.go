@@ -61,10 +61,10 @@ type VerifyProgress struct {
 // producers, of which it follows up to half a million at a time.
 //
 // What is legal is not reported: gaps between offsets and segments, compacted batches, zero padding of indexes that
-// recovery would rebuild, epochs nobody wrote in, index entries of releases before 4.0 that name a later batch of the
-// same append (Kafka's dump tool does complain about those), producers that are not known any more because they are old, deleted or
-// compacted away. The files should be at rest; beside a live writer the
-// tail of the last segment may be caught in the middle of an append.
+// recovery would rebuild, epochs nobody wrote in, index entries of releases before 4.0 that name a later batch of the same
+// append (Kafka's dump tool does complain about those), producers that are not known any more because they are old, deleted
+// or compacted away. The files should be at rest; beside a live writer the tail of the last segment may be caught in the
+// middle of an append.
 func Verify(ctx context.Context, fsys vfs.FS, o VerifyOptions) iter.Seq2[Finding, error] {
 	return func(yield func(Finding, error) bool) {
 		v := &verifier{ctx: ctx, fs: fsys, o: o, yield: yield}

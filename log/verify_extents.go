@@ -31,9 +31,9 @@ type Extent struct {
 }
 
 // Extents reads a whole .log file, also a damaged one, and says which of its bytes are batches with a right CRC, a sound
-// header and records that can be read. base is the offset in the file's name. A run ends where the leader epoch changes, and offsets ascend in it:
-// batches on both sides of a place where they do not are runs of their own, so that whoever repairs can choose which to
-// believe. Memory is bounded by the largest intact batch.
+// header and records that can be read. base is the offset in the file's name. A run ends where the leader epoch changes,
+// and offsets ascend in it: batches on both sides of a place where they do not are runs of their own, so that whoever
+// repairs can choose which to believe. Memory is bounded by the largest intact batch.
 func Extents(ctx context.Context, fsys vfs.FS, file string, base int64) (extents []Extent, err error) {
 	r, err := openBatchFile(fsys, file, base)
 	if err != nil {

@@ -249,11 +249,12 @@ func (c *folderCheck) gap(bytes int64) {
 	}
 }
 
-// judgeSparse reports indexes that lack entries at their end. Nothing in an index says how long it should be. A writer
-// adds an entry when more than index.interval.bytes went by without one, but begins to count anew when it is restarted.
-// That leaves a time index entry or a new leader epoch, or nothing if no timestamp grew. More bytes than the interval
-// for each place where all that could have been prove that entries are missing. The interval is at most the smallest distance between entries of the log, unless the
-// setting was changed; one of 4096 is believed in unless many entries speak against it.
+// judgeSparse reports indexes that lack entries at their end. Nothing in an index says how long it should be. A writer adds
+// an entry when more than index.interval.bytes went by without one, but begins to count anew when it is restarted. That
+// leaves a time index entry or a new leader epoch, or nothing if no timestamp grew. More bytes than the interval for each
+// place where all that could have been prove that entries are missing. The interval is at most the smallest distance
+// between entries of the log, unless the setting was changed; one of 4096 is believed in unless many entries speak against
+// it.
 func (c *folderCheck) judgeSparse() {
 	const maxRestarts = 1000 // in the life of one segment
 	interval := c.o.IndexInterval

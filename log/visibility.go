@@ -7,8 +7,8 @@ func (c *Config) visibleWhenDurable() bool {
 	return c.Visibility == WhenAcknowledged && c.Durability != Buffered
 }
 
-// raiseVisible moves the high watermark, and the last stable offset with it, after LogEnd or Durable moved. External logs are moved by SetHighWatermark
-// alone.
+// raiseVisible moves the high watermark, and the last stable offset with it, after LogEnd or Durable moved. External logs
+// are moved by SetHighWatermark alone.
 func (l *Log) raiseVisible(o *Offsets) {
 	switch c := &l.cfg; {
 	case c.Visibility == External:

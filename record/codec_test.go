@@ -265,7 +265,8 @@ func TestTheLimitItselfIsAllowedAndOneMoreIsNot(t *testing.T) {
 	}
 }
 
-// Every proper prefix is an error, so is any byte behind the end, and what comes out of a garbled stream is never beyond the limit.
+// Every proper prefix is an error, so is any byte behind the end, and what comes out of a garbled stream is never beyond
+// the limit.
 func TestAStreamEndsWhereThePayloadEnds(t *testing.T) {
 	want := payloads()["text"][:100_000]
 	for _, c := range compressing {

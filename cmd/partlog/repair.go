@@ -32,19 +32,19 @@ repeats what others hold, is moved out.
 
 Derived files. Indexes are rebuilt from the log, as are the index of aborted transactions and the leader epoch file.
 Producer snapshots that cannot be read, or that contradict the batches, are moved out, and the state of producers is read
-from the log. Lines of a checkpoint that make no sense are dropped, which means
-the safe side: scan again, show deleted records again, start the high watermark anew. Leftovers are settled as a broker
-does. At last the log is opened and closed once, so that the root is left as by a clean stop.
+from the log. Lines of a checkpoint that make no sense are dropped, which means the safe side: scan again, show deleted
+records again, start the high watermark anew. Leftovers are settled as a broker does. At last the log is opened and closed
+once, so that the root is left as by a clean stop.
 
 A batch is also kept where only its fields that no checksum covers are damaged, and the batches around it leave one
 value for them: the base offset that joins its neighbours without a gap, the leader epoch that both have or that the
 leader epoch file names, the length. A segment that was given another name gets back the one its batches ask for.
 
 Nothing is deleted. Whatever leaves the root is first copied to a new folder below the quarantine, which is
-<root>.quarantine beside the root unless --quarantine names another, and synced; each file is listed at the end. The new form of a segment becomes
-valid by one rename (.cleaned to .swap), which a broker would complete too: a repair that is killed at any point can
-be run again. What was lost is printed as ranges of offsets,
-also where only the checkpoints of the root, or an index, know that there was something.
+<root>.quarantine beside the root unless --quarantine names another, and synced; each file is listed at the end. The new
+form of a segment becomes valid by one rename (.cleaned to .swap), which a broker would complete too: a repair that is
+killed at any point can be run again. What was lost is printed as ranges of offsets, also where only the checkpoints of the
+root, or an index, know that there was something.
 
 Folders in a root that are no partition's are left alone. Exit code 0: nothing left to mend. 1: without --apply there
 is something to mend, with it something could not be mended. 2: it could not be done.`,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,7 +25,7 @@ func (r *repairer) rootFiles(found []log.Finding) error {
 	for _, f := range found {
 		switch {
 		case strings.Contains(f.File, "/"):
-		case f.Kind == log.FindingCheckpoint && f.Position < 0 && f.Offset < 0 && contains(rootCheckpoints, f.File):
+		case f.Kind == log.FindingCheckpoint && f.Position < 0 && f.Offset < 0 && slices.Contains(rootCheckpoints, f.File):
 			if err := r.salvage(f.File); err != nil {
 				return err
 			}
@@ -39,15 +40,6 @@ func (r *repairer) rootFiles(found []log.Finding) error {
 		}
 	}
 	return syncDirs(r.fs, ".")
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // maxCheckpoint bounds what is read of a malformed checkpoint.
@@ -73,7 +65,7 @@ func (r *repairer) salvage(name string) error {
 		partition, err1 := strconv.ParseInt(f[1], 10, 32)
 		offset, err2 := strconv.ParseInt(f[2], 10, 64)
 		tp := log.TopicPartition{Topic: f[0], Partition: int32(partition)}
-		if err1 != nil || err2 != nil || offset < 0 || tp.Validate() != nil || name == checkpoint.RecoveryPoints && r.targets(tp) {
+		if err1 != nil || err2 != nil || offset < 0 || tp.Validate() != nil || name == checkpoint.RecoveryPoints && slices.Contains(r.t.partitions, tp) {
 			dropped++
 			continue
 		}
@@ -84,15 +76,6 @@ func (r *repairer) salvage(name string) error {
 		return err
 	}
 	return checkpoint.WriteOffsets(r.fs, name, kept)
-}
-
-func (r *repairer) targets(tp log.TopicPartition) bool {
-	for _, t := range r.t.partitions {
-		if t == tp {
-			return true
-		}
-	}
-	return false
 }
 
 // marks drops lines of the root's checkpoints that speak of offsets the log does not have. The recovery point and the
