@@ -94,8 +94,8 @@ type Config struct {
 
 	// ProducerExpiry is producer.id.expiration.ms: a producer without an open transaction is forgotten when its last
 	// record is that old; one whose last record has no time, when it was appended, or the log opened, that long ago (Kafka
-	// forgets it at once). Default 1 day; Forever for never. Until then it takes about 190 bytes of memory, 100,000 of
-	// them 19 MB, and 46 bytes in each snapshot, which a roll and a close write.
+	// forgets it at once). Default 1 day, at most 2^31-1 ms (24 days): like Kafka's it cannot be never. Until then it takes
+	// about 190 bytes of memory, 100,000 of them 19 MB, and 46 bytes in each snapshot, which a roll and a close write.
 	ProducerExpiry time.Duration
 }
 

@@ -142,8 +142,8 @@ func (d *Dir) takeLock() (err error) {
 	}
 }
 
-// readRoot reads identity, marker and checkpoints. The marker is removed, durably, before any log is touched: a crash from
-// here on is an unclean stop.
+// readRoot reads identity, marker and checkpoints. The marker is removed before any log is touched: a crash from here on is
+// an unclean stop. The names in the root are durable when it returns.
 func (d *Dir) readRoot() (err error) {
 	if err := d.reserve.check(); err != nil {
 		return err
@@ -163,13 +163,28 @@ func (d *Dir) readRoot() (err error) {
 	if d.points, err = readPoints(d.fs, d.cfg.Now); err != nil {
 		return err
 	}
+	d.points.keep(d.among(entries))
 	if d.hints, err = openHints(d.fs, d.clean); err != nil {
 		return err
 	}
-	if !d.clean {
-		return nil
+	if d.clean {
+		return checkpoint.RemoveCleanMarker(d.fs)
 	}
-	return checkpoint.RemoveCleanMarker(d.fs)
+	// The last owner may have been killed between making or renaming a folder and syncing the root. What is done from here on
+	// with what can be seen must not be lost with its name.
+	return syncDir(d.fs, ".")
+}
+
+// among tells the partitions that have a folder, or are the copy of a move, from those that have none.
+func (d *Dir) among(entries []fs.DirEntry) func(TopicPartition) bool {
+	names := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		names[e.Name()] = true
+	}
+	return func(tp TopicPartition) bool {
+		_, moves := d.futures[tp]
+		return moves || names[tp.String()]
+	}
 }
 
 // Open loads a partition, creating it if absent, and recovers it if the last stop was not clean. A partition that is

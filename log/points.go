@@ -28,13 +28,14 @@ type points struct {
 	files map[string]map[checkpoint.Partition]int64 // by file name
 	lost  map[string]error                          // files that could not be read, and why
 	dirty map[string]bool                           // files that say something else than the maps
+	stale map[string]bool                           // of these, the ones that speak of partitions that keep dropped
 }
 
 var pointFiles = []string{checkpoint.RecoveryPoints, checkpoint.LogStarts, checkpoint.HighWatermarks, checkpoint.CleanerOffsets}
 
 // readPoints reads what there is. A malformed file is remembered as lost; an unreadable one is an error.
 func readPoints(fsys vfs.FS, now func() time.Time) (*points, error) {
-	p := &points{fs: fsys, now: now, writing: newGate(), files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}, dirty: map[string]bool{}}
+	p := &points{fs: fsys, now: now, writing: newGate(), files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}, dirty: map[string]bool{}, stale: map[string]bool{}}
 	p.written.Store(now().UnixMilli())
 	for _, name := range pointFiles {
 		entries, err := checkpoint.ReadOffsets(fsys, name)
@@ -50,6 +51,20 @@ func readPoints(fsys vfs.FS, now func() time.Time) (*points, error) {
 		p.files[name] = entries
 	}
 	return p, nil
+}
+
+// keep forgets the partitions that are not there any more: a crash while one was deleted can leave entries of it, which would
+// be those of a folder that somebody puts there later. The next write of the files carries it.
+func (p *points) keep(there func(TopicPartition) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, entries := range p.files {
+		n := len(entries)
+		maps.DeleteFunc(entries, func(tp checkpoint.Partition, _ int64) bool { return !there(TopicPartition(tp)) })
+		if len(entries) < n {
+			p.dirty[name], p.stale[name] = true, true
+		}
+	}
 }
 
 // get is a partition's entry. ok is false if it has none; lost says that the file was there and could not be read.
@@ -142,8 +157,7 @@ func (p *points) idle(ctx context.Context) error {
 func (p *points) forget(ctx context.Context, tp TopicPartition) error {
 	var had []string
 	for _, name := range pointFiles {
-		if _, ok, _ := p.get(name, tp); ok {
-			p.drop(name, tp)
+		if p.takeOut(name, tp) {
 			had = append(had, name)
 		}
 	}
@@ -152,6 +166,19 @@ func (p *points) forget(ctx context.Context, tp TopicPartition) error {
 		errs = append(errs, p.persist(ctx, name))
 	}
 	return errors.Join(errs...)
+}
+
+// takeOut removes an entry in memory, and says whether the file may have it.
+func (p *points) takeOut(name string, tp TopicPartition) (written bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := checkpoint.Partition(tp)
+	if _, ok := p.files[name][key]; !ok {
+		return p.stale[name]
+	}
+	delete(p.files[name], key)
+	p.dirty[name] = true
+	return true
 }
 
 // persist makes one file durable as it stands in memory.
@@ -180,6 +207,7 @@ func (p *points) write(name string) error {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	delete(p.lost, name)
+	delete(p.stale, name)
 	return nil
 }
 
