@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strings"
 	"sync"
@@ -44,6 +45,8 @@ func main() {
 		o.Truncation, o.Patient = replica.ByHighWatermark, true
 	}
 	began := time.Now()
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
 	var (
 		next   atomic.Uint64
 		stop   atomic.Bool
@@ -55,6 +58,11 @@ func main() {
 		failed int
 		wg     sync.WaitGroup
 	)
+	go func() {
+		<-interrupted
+		stop.Store(true) // what was played so far is told
+		signal.Reset(os.Interrupt)
+	}()
 	for range *workers {
 		wg.Go(func() {
 			for !stop.Load() {
