@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller"
 )
 
 var orders = log.TopicPartition{Topic: "orders", Partition: 0}
 
 // broker is what the story needs of a node, here or in another process.
 type broker interface {
+	create(ctx context.Context) error                                   // the topic; only where the controller rules
 	append(ctx context.Context, value string) (offset int64, err error) // acks=all
 	values(ctx context.Context) ([]string, error)                       // all that is committed, as this node knows
 	status(ctx context.Context) (status, error)
@@ -30,8 +31,13 @@ type status struct {
 	Lag           map[replica.NodeID]int64
 }
 
-func (m *member) append(ctx context.Context, value string) (int64, error) {
-	h, err := m.node.Partition(orders)
+func (n node) create(ctx context.Context) error {
+	_, err := n.Controller().CreateTopic(ctx, controller.CreateTopic{Topic: orders.Topic, Assignment: [][]replica.NodeID{{1, 2, 3}}, Config: map[string]string{"min.insync.replicas": "2"}})
+	return err
+}
+
+func (n node) append(ctx context.Context, value string) (int64, error) {
+	h, err := n.Node().Partition(orders)
 	if err != nil {
 		return -1, err
 	}
@@ -47,26 +53,28 @@ func (m *member) append(ctx context.Context, value string) (int64, error) {
 	return got.Base, err
 }
 
-func (m *member) values(ctx context.Context) (list []string, err error) {
-	h, err := m.node.Partition(orders)
+func (n node) values(ctx context.Context) (list []string, err error) {
+	h, err := n.Node().Partition(orders)
 	if err != nil {
 		return nil, err
 	}
-	l := h.Log()
-	if l == nil {
-		return nil, fmt.Errorf("%s is being opened", orders)
-	}
-	for r, err := range l.Records(ctx, l.Offsets().LogStart) {
-		if err != nil {
+	for next := int64(0); ; {
+		got, err := h.Fetch(ctx, next, replica.FetchOptions{})
+		if err != nil || got.NextOffset == next {
 			return list, err
 		}
-		list = append(list, string(r.Value))
+		next = got.NextOffset
+		for r, err := range got.Records() {
+			if err != nil {
+				return list, err
+			}
+			list = append(list, string(r.Value))
+		}
 	}
-	return list, nil
 }
 
-func (m *member) status(context.Context) (status, error) {
-	h, err := m.node.Partition(orders)
+func (n node) status(context.Context) (status, error) {
+	h, err := n.Node().Partition(orders)
 	if err != nil {
 		return status{}, err
 	}

@@ -11,14 +11,12 @@ import (
 	"time"
 
 	"github.com/partlog/partlog/replica"
-	"github.com/partlog/partlog/replica/controller"
 )
 
-// Hub serves a store in memory and a controller to other processes, by net/rpc. What watchers leave behind goes with it.
+// Hub serves a store in memory to other processes, by net/rpc. What watchers leave behind goes with it.
 type Hub struct {
 	ctx   context.Context
 	store *replica.MemStore
-	ctrl  *controller.Controller
 
 	mu       sync.Mutex
 	last     int64
@@ -42,14 +40,13 @@ type (
 	Commit struct {
 		Session int64 // 0: none
 		Tx      replica.Transaction
+		Empty   []int // writes whose value is empty: gob does not tell that from none
 	}
 	Answer struct {
 		Values   []replica.Versioned
 		Versions []int64
 		ID       int64
-		Part     controller.Partition
 		Failed   bool
-		Code     replica.ErrorCode      // 0: none
 		Conflict *replica.ConflictError // nil: none
 		Lost     bool                   // the session is over
 		Reason   string
@@ -61,7 +58,6 @@ func (a *Answer) fail(err error) error {
 		return nil
 	}
 	a.Failed, a.Reason, a.Lost = true, err.Error(), errors.Is(err, replica.ErrSessionLost)
-	errors.As(err, &a.Code)
 	errors.As(err, &a.Conflict)
 	return nil
 }
@@ -74,8 +70,6 @@ func (a *Answer) err() error {
 		return a.Conflict
 	case a.Lost:
 		return replica.ErrSessionLost
-	case a.Code != 0:
-		return &controller.Error{Code: a.Code, Message: a.Reason}
 	default:
 		return errors.New(a.Reason)
 	}
@@ -93,6 +87,9 @@ func (h *Hub) Get(key string, a *Answer) error {
 }
 
 func (h *Hub) Commit(c Commit, a *Answer) (err error) {
+	for _, i := range c.Empty {
+		c.Tx.Writes[i].Value = []byte{}
+	}
 	if c.Session == 0 {
 		a.Versions, err = h.store.Commit(h.ctx, c.Tx)
 		return a.fail(err)
@@ -193,16 +190,9 @@ func (h *Hub) Next(id int64, a *Answer) error {
 	}
 }
 
-func (h *Hub) Alter(r controller.AlterPartition, a *Answer) (err error) {
-	ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
-	defer cancel()
-	a.Part, err = h.ctrl.AlterPartition(ctx, r)
-	return a.fail(err)
-}
-
 // serveHub serves until ctx ends and returns the address.
-func serveHub(ctx context.Context, store *replica.MemStore, ctrl *controller.Controller) (string, error) {
-	h := &Hub{ctx: ctx, store: store, ctrl: ctrl, sessions: map[int64]*lease{}, watches: map[int64]chan seen{}}
+func serveHub(ctx context.Context, store *replica.MemStore) (string, error) {
+	h := &Hub{ctx: ctx, store: store, sessions: map[int64]*lease{}, watches: map[int64]chan seen{}}
 	return serveRPC(ctx, h)
 }
 
@@ -232,7 +222,7 @@ func serveRPC(ctx context.Context, v any) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// hubClient is the hub seen from another process: a replica.Store and a judge.
+// hubClient is the hub seen from another process: a replica.Store.
 type hubClient struct{ c *rpc.Client }
 
 func (h hubClient) call(ctx context.Context, method string, args any) (*Answer, error) {
@@ -273,7 +263,17 @@ func (h hubClient) List(ctx context.Context, prefix string) ([]replica.Versioned
 }
 
 func (h hubClient) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
-	a, err := h.call(ctx, "Commit", Commit{Tx: tx})
+	return h.commit(ctx, 0, tx)
+}
+
+func (h hubClient) commit(ctx context.Context, session int64, tx replica.Transaction) ([]int64, error) {
+	c := Commit{Session: session, Tx: tx}
+	for i, w := range tx.Writes {
+		if w.Value != nil && len(w.Value) == 0 {
+			c.Empty = append(c.Empty, i)
+		}
+	}
+	a, err := h.call(ctx, "Commit", c)
 	return a.Versions, err
 }
 
@@ -293,11 +293,6 @@ func (h hubClient) Watch(ctx context.Context, prefix string) iter.Seq2[replica.V
 		}
 		yield(replica.Versioned{}, fmt.Errorf("watch %s: %w", prefix, err))
 	}
-}
-
-func (h hubClient) AlterPartition(ctx context.Context, r controller.AlterPartition) (controller.Partition, error) {
-	a, err := h.call(ctx, "Alter", r)
-	return a.Part, err
 }
 
 // remoteSession is kept alive from here.
@@ -334,8 +329,7 @@ func (h hubClient) Session(ctx context.Context, ttl time.Duration) (replica.Sess
 }
 
 func (s *remoteSession) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
-	a, err := s.h.call(ctx, "Commit", Commit{s.id, tx})
-	return a.Versions, err
+	return s.h.commit(ctx, s.id, tx)
 }
 
 func (s *remoteSession) Done() <-chan struct{} { return s.done }

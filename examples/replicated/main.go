@@ -4,9 +4,9 @@
 //	go run ./examples/replicated               three replicas in this process
 //	go run ./examples/replicated -processes    three processes that speak TCP; the leader is killed with SIGKILL
 //
-// Where the cluster's metadata lives is a replica.Store. Here it is one in memory: of this process, which also runs the
-// controller. With -processes the nodes reach both over net/rpc, so this one process is not replicated; a real cluster has
-// a store that is, and a controller beside each node.
+// Each node is a member.Member: its replicas, its registration, and a controller that rules if it is elected. Where the cluster's
+// metadata lives is a replica.Store. Here it is one in memory, of this process. With -processes the nodes reach it over net/rpc,
+// so this one process is not replicated; a real cluster has a store that is.
 package main
 
 import (
@@ -24,7 +24,7 @@ func main() {
 	processes := flag.Bool("processes", false, "each node is a process of its own")
 	dir := flag.String("dir", "", "where the logs are; empty: in a temporary folder that is removed")
 	node := flag.Int("node", 0, "be this node (for the program itself)")
-	hub := flag.String("hub", "", "address of store and controller (for the program itself)")
+	hub := flag.String("hub", "", "address of the store (for the program itself)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

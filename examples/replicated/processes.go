@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/partlog/partlog/replica"
-	"github.com/partlog/partlog/replica/controller"
 )
 
 // sessionTTL is how long a killed node counts as alive.
@@ -24,7 +23,7 @@ const sessionTTL = time.Second
 // Desk is where the clients of a node in another process are served.
 type Desk struct {
 	ctx context.Context
-	m   *member
+	n   node
 }
 
 // AnswerDesk is its answer; exported for gob.
@@ -35,20 +34,26 @@ type AnswerDesk struct {
 	Reason string
 }
 
+func (d *Desk) Create(_ int, _ *AnswerDesk) error {
+	ctx, cancel := context.WithTimeout(d.ctx, 2*time.Second)
+	defer cancel()
+	return d.n.create(ctx)
+}
+
 func (d *Desk) Append(value string, a *AnswerDesk) (err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, 2*time.Second)
 	defer cancel()
-	a.Offset, err = d.m.append(ctx, value)
+	a.Offset, err = d.n.append(ctx, value)
 	return err
 }
 
 func (d *Desk) Values(_ int, a *AnswerDesk) (err error) {
-	a.Values, err = d.m.values(d.ctx)
+	a.Values, err = d.n.values(d.ctx)
 	return err
 }
 
 func (d *Desk) Status(_ int, a *AnswerDesk) (err error) {
-	a.Status, err = d.m.status(d.ctx)
+	a.Status, err = d.n.status(d.ctx)
 	return err
 }
 
@@ -64,23 +69,27 @@ func serveNode(ctx context.Context, out io.Writer, id replica.NodeID, dir, hub s
 		return err
 	}
 	defer wire.Close()
-	m, err := join(ctx, id, dir, hubClient{c}, hubClient{c}, wire, wire.Addr(), sessionTTL)
+	n, err := join(ctx, id, dir, hubClient{c}, wire)
 	if err != nil {
 		return err
 	}
-	addr, err := serveRPC(ctx, &Desk{ctx, m})
+	addr, err := serveRPC(ctx, &Desk{ctx, n})
 	if err != nil {
-		return errors.Join(err, m.leave())
+		return errors.Join(err, n.leave())
 	}
 	fmt.Fprintln(out, addr)
 	<-ctx.Done()
-	return m.leave()
+	return n.leave()
 }
 
 // remoteBroker is a node in a process of its own.
 type remoteBroker struct {
 	process *exec.Cmd
 	c       *rpc.Client
+}
+
+func (b remoteBroker) create(ctx context.Context) error {
+	return call(ctx, b.c, "Desk.Create", 0, &AnswerDesk{})
 }
 
 func (b remoteBroker) append(ctx context.Context, value string) (int64, error) {
@@ -143,17 +152,13 @@ func spawn(ctx context.Context, id replica.NodeID, dir, hub string) (broker, err
 	return remoteBroker{p, c}, nil
 }
 
-// runProcesses tells the story with three processes. Store and controller are in this one.
+// runProcesses tells the story with three processes. The store is in this one.
 func runProcesses(ctx context.Context, dir string, out io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	store := replica.NewMemStore()
-	ctrl := controller.NewController(store, controller.Options{})
-	ruling, depose := context.WithCancel(ctx)
-	ruled := make(chan error, 1)
-	go func() { ruled <- ctrl.Run(ruling) }()
-	hub, err := serveHub(ruling, store, ctrl)
-	c := &cluster{ctrl: ctrl, brokers: map[replica.NodeID]broker{}}
+	hub, err := serveHub(ctx, store)
+	c := &cluster{store: store, brokers: map[replica.NodeID]broker{}}
 	c.start = func(ctx context.Context, id replica.NodeID) (broker, error) { return spawn(ctx, id, dir, hub) }
 	defer func() {
 		for _, b := range c.brokers {
@@ -161,8 +166,6 @@ func runProcesses(ctx context.Context, dir string, out io.Writer) (err error) {
 				err = errors.Join(err, b.leave())
 			}
 		}
-		depose()
-		<-ruled
 	}()
 	if err != nil {
 		return err

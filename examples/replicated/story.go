@@ -12,20 +12,41 @@ import (
 	"github.com/partlog/partlog/replica/controller"
 )
 
-// cluster is three brokers and a controller.
+// cluster is three brokers and the store they share.
 type cluster struct {
-	ctrl    *controller.Controller
+	store   replica.Store
 	brokers map[replica.NodeID]broker
 	start   func(ctx context.Context, id replica.NodeID) (broker, error)
 }
 
 // partition is how the controller sees the one partition of the story.
 func (c *cluster) partition(ctx context.Context) (controller.Partition, error) {
-	topics, err := c.ctrl.Describe(ctx, orders.Topic)
-	if err != nil {
-		return controller.Partition{}, err
+	n, err := controller.Lookup(ctx, c.store, orders)
+	if err == nil && n.Deleted {
+		err = errors.New("there is no topic yet")
 	}
-	return topics[0].Partitions[0], nil
+	return n.State, err
+}
+
+// create asks one after the other: the controller of one of them rules.
+func (c *cluster) create(ctx context.Context) error {
+	for {
+		var errs []error
+		for _, b := range c.brokers {
+			try, cancel := context.WithTimeout(ctx, 2*time.Second)
+			err := b.create(try)
+			cancel()
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, err)
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(append(errs, ctx.Err())...)
+		}
+	}
 }
 
 // until waits for the partition to be as it should.
@@ -76,23 +97,10 @@ func (c *cluster) tell(ctx context.Context, out io.Writer) error {
 		}
 	}
 	say("three nodes are up")
-	for { // until all three are in service
-		_, err = c.ctrl.CreateTopic(ctx, controller.CreateTopic{Topic: orders.Topic, Assignment: [][]replica.NodeID{{1, 2, 3}}, Config: map[string]string{"min.insync.replicas": "2"}})
-		if p, _ := c.partition(ctx); err == nil && len(p.ISR) == 3 {
-			break
-		} else if err == nil || errors.Is(err, replica.TopicAlreadyExists) {
-			if _, err := c.until(ctx, "all in sync", func(p controller.Partition) bool { return len(p.ISR) == 3 }); err != nil {
-				return err
-			}
-			break
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		}
+	if err := c.create(ctx); err != nil {
+		return err
 	}
-	p, err := c.partition(ctx)
+	p, err := c.until(ctx, "all in sync", func(p controller.Partition) bool { return len(p.ISR) == 3 })
 	if err != nil {
 		return err
 	}
