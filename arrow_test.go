@@ -34,7 +34,8 @@ var alone = []string{"record", "vfs", "retention", "internal/golden", "internal/
 
 // testSupport are packages that only tests and each other may import: what they need must not reach a program that
 // imports the library (rapid registers flags).
-var testSupport = []string{"vfs/vfstest", "log/logtest", "internal/golden", "replica/replicatest", "replica/replicatest/sim"}
+var testSupport = []string{"vfs/vfstest", "log/logtest", "internal/golden", "replica/replicatest", "replica/replicatest/sim",
+	"replica/controller/storetest"}
 
 // modules are the only dependencies, each with the packages that may use it; nil is all of them.
 var modules = map[string][]string{
