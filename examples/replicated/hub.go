@@ -240,6 +240,9 @@ func (h hubClient) call(ctx context.Context, method string, args any) (*Answer, 
 
 // call is a remote call that heeds ctx.
 func call(ctx context.Context, c *rpc.Client, method string, args, answer any) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	done := c.Go(method, args, answer, make(chan *rpc.Call, 1))
 	select {
 	case <-done.Done:
@@ -267,6 +270,9 @@ func (h hubClient) Commit(ctx context.Context, tx replica.Transaction) ([]int64,
 }
 
 func (h hubClient) commit(ctx context.Context, session int64, tx replica.Transaction) ([]int64, error) {
+	if err := tx.Check(session != 0); err != nil {
+		return nil, err
+	}
 	c := Commit{Session: session, Tx: tx}
 	for i, w := range tx.Writes {
 		if w.Value != nil && len(w.Value) == 0 {

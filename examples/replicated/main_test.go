@@ -2,10 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"net/rpc"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller/storetest"
 )
 
 // TestMain makes the test's binary a node when it is started as one.
@@ -15,6 +20,21 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+func TestTheHubIsAStore(t *testing.T) {
+	storetest.Run(t, func() replica.Store {
+		ctx, cancel := context.WithCancel(context.Background())
+		addr, err := serveHub(ctx, replica.NewMemStore())
+		require.NoError(t, err)
+		c, err := rpc.Dial("tcp", addr)
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			cancel()
+			_ = c.Close()
+		})
+		return hubClient{c}
+	})
 }
 
 func TestNothingCommittedIsLostWithTheLeader(t *testing.T) {
