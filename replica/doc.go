@@ -1,11 +1,21 @@
-// Package replica is Kafka's replication of one partition as a pure state machine: leader, followers, in-sync replicas,
-// high watermark, leader epochs. It has no goroutine, clock, socket, file or random source. Whoever owns the log, the
-// network and the time feeds events in and carries actions out:
+// Package replica is Kafka's replication: leader, followers, in-sync replicas, high watermark, leader epochs. It has two floors.
+//
+//	clients      Handle, Remote       append, fetch, end transactions, ask where epochs ended; here, or at another node
+//	shell        Node, Transport      the replicas of one broker over the logs of a log.Dir: goroutines, time, network
+//	core         Partition            one replica as a pure state machine
+//
+// Who wants a cluster takes replica/member, which runs a Node as the controller (replica/controller) decides; who has a
+// controller of his own takes Node; who has goroutines and a network of his own takes Partition.
+//
+// # The core
+//
+// A Partition has no goroutine, clock, socket, file or random source. Whoever owns the log, the network and the time feeds
+// events in and carries actions out:
 //
 //	                    Assign, Peer, Tick, Stop              from the controller and the clock
 //	                              |
 //	Produce, FetchRequest,   +----v------+   Reply             to producers, consumers, followers
-//	EpochRequest        ---->| Partition |---->
+//	EpochRequest, EndTxn --->| Partition |---->
 //	FetchResponse       ---->|   Step    |----> SendFetch      to the leader
 //	                         +--^-----|--+----> ProposeISR     to the controller
 //	  Appended, Read, Truncated,|     | DoAppend, DoRead, DoTruncate, DoReset, DoEpoch, DoSync,
@@ -23,4 +33,11 @@
 // in-sync replicas; the follower learns of it from the next answer. Every change of leader begins a leader epoch; the log
 // notes at which offset (package log, AssignEpoch). A follower names the epoch of its last record in each fetch, and is told
 // where its history and the leader's part (KIP-101, KIP-279, KIP-320, KIP-595).
+//
+// # Fences
+//
+// What comes from somebody who does not know the present leader epoch is refused, as Kafka does: FencedLeaderEpoch if the asker's
+// is older, UnknownLeaderEpoch if it is newer, for fetches, questions for an epoch's end, appends and ends of transactions. The
+// log itself refuses to write under another leader epoch than its own, whatever the core believes. A follower's fetch also names
+// the topic's id, and the broker epoch of its node.
 package replica
