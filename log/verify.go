@@ -35,7 +35,8 @@ const (
 type VerifyOptions struct {
 	// Partitions to verify; nil: all of the root, and what else lies in it.
 	Partitions []TopicPartition
-	// IndexInterval is index.interval.bytes where it is known, to judge whether an index lacks entries; 0: 4096.
+	// IndexInterval is index.interval.bytes where it is known, to judge whether an index lacks entries; 0:
+	// 4096, or less if the entries there are say so.
 	IndexInterval int64
 	// ProducerExpiry is producer.id.expiration.ms where it is known: producers that were forgotten since their last record are
 	// missed by nobody. 0: a day; Forever: none is ever forgotten.

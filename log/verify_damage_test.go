@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/partlog/partlog/internal/golden"
 	"github.com/partlog/partlog/record"
 )
@@ -230,4 +232,17 @@ func TestVerifyNamesEachDamage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A recovery under another index.interval.bytes than the broker's leaves an index that is sparser than its neighbours.
+func TestVerifyBelievesTheIntervalItIsGiven(t *testing.T) {
+	g := newGarbler(t, "txn-commit-abort")
+	g.remove("/.kafka_cleanshutdown")
+	l, err := Open(g.root, Config{})
+	require.NoError(t, err)
+	_, err = l.Append(ctx, record.Record{})
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.Len(t, verifyAll(t, verifyFS(t, g.root), VerifyOptions{}), 1, "it looks as if entries had been cut off")
+	require.Empty(t, verifyAll(t, verifyFS(t, g.root), VerifyOptions{IndexInterval: 4096}))
 }

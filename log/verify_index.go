@@ -253,17 +253,17 @@ func (c *folderCheck) gap(bytes int64) {
 // an entry when more than index.interval.bytes went by without one, but begins to count anew when it is restarted. That
 // leaves a time index entry or a new leader epoch, or nothing if no timestamp grew. More bytes than the interval for each
 // place where all that could have been prove that entries are missing. The interval is at most the smallest distance
-// between entries of the log, unless the setting was changed; one of 4096 is believed in unless many entries speak against
-// it.
+// between entries of the log, unless the setting was changed; the default of 4096 is believed in unless many entries speak
+// against it, and what the caller says in any case.
 func (c *folderCheck) judgeSparse() {
 	const maxRestarts = 1000 // in the life of one segment
-	interval := c.o.IndexInterval
-	if interval <= 0 {
-		interval = 4096
+	interval, given := c.o.IndexInterval, c.o.IndexInterval > 0
+	if !given {
+		interval = defaults.IndexIntervalBytes
 	}
 	for _, s := range c.sparse {
 		least := interval
-		if c.narrowest > 0 && (s.restarts >= 5 || c.narrowest > interval) {
+		if c.narrowest > 0 && (!given && s.restarts >= 5 || c.narrowest > interval) {
 			least = c.narrowest
 		}
 		if s.bytes > least*(1+min(s.restarts, maxRestarts)) {

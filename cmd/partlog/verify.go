@@ -28,6 +28,8 @@ at. Beside a running writer the end of the last segment may be caught in the mid
 again. What is legal is not reported: gaps left by compaction or retention, indexes of an unclean stop that an open
 rebuilds anyway, entries of brokers before 4.0 that name a later batch of the same append, producers that are not known
 any more because their last record is old (producer.id.expiration.ms: give yours with --config), deleted or compacted.
+Whether an index lacks entries depends on index.interval.bytes, which is guessed from the entries there are: an index made
+anew under another one than its neighbours looks cut short unless --config says which.
 
 With --json each finding is one object a line: file, position, offset (null where unknown), kind, detail. To mend what
 was found see partlog repair.`,
