@@ -300,6 +300,39 @@ func TestDamagedIndexesAreRebuiltOnFirstUse(t *testing.T) {
 	}
 }
 
+func TestReadersNeedNoRoomOnTheDeviceForAnIndex(t *testing.T) {
+	for _, kind := range []string{".index", ".timeindex"} {
+		ff := &faultFS{FS: memFS(t)}
+		o := Options{FS: ff, IndexIntervalBytes: EveryBatch}
+		fill(t, create(t, 100, o), 50)
+		s := open(t, 100, o)
+		require.NoError(t, s.Seal(ctx))
+		require.NoError(t, s.Park())
+		whole := fileBytes(t, ff, file(100, kind))
+		setBytes(t, ff, file(100, kind), whole[:len(whole)-3])
+		ff.write.Store(&errDisk)
+		read := func() {
+			t.Helper()
+			p, err := s.Find(130)
+			require.NoError(t, err)
+			require.EqualValues(t, 130, p.Base)
+			found, err := s.FindTime(1300, 100)
+			require.NoError(t, err)
+			require.EqualValues(t, 130, found.Offset)
+			ts, _, err := s.LargestTimestamp()
+			require.NoError(t, err)
+			require.EqualValues(t, 1490, ts)
+			require.Equal(t, span(100, 150), mustOffsets(t, s))
+		}
+		read()
+		require.Len(t, fileBytes(t, ff, file(100, kind)), len(whole)-3)
+		ff.write.Store(nil)
+		require.NoError(t, s.Park())
+		read()
+		require.Equal(t, whole, fileBytes(t, ff, file(100, kind)), "there is room again")
+	}
+}
+
 func TestACancelledRecoveryChangesNothing(t *testing.T) {
 	o := Options{FS: memFS(t)}
 	d := damage{garble: func(b []byte, at []int64) []byte { return b[:len(b)-1] }}

@@ -219,33 +219,42 @@ func (s *Segment) rebuildIndexes(writable bool) (*indexes, error) {
 	return s.useBuilt(b, writable)
 }
 
-// useBuilt writes what the builder gathered and opens it; mu is held.
+// useBuilt writes what the builder gathered and opens it; mu is held. Where it cannot be written, on a full device say,
+// readers do without files: the log is all they need, and the next use of the segment tries again.
 func (s *Segment) useBuilt(b *builder, writable bool) (*indexes, error) {
 	if err := s.dropIndexes(); err != nil {
 		return nil, err
 	}
 	b.finish()
 	if s.o.ReadOnly || s.gone {
-		off, err := index.Build(s.base, b.offsetEntries())
-		if err != nil {
-			return nil, err
-		}
-		tim, err := timeindex.Build(s.base, b.timeEntries())
-		if err != nil {
-			off.Close()
-			return nil, err
-		}
-		x := &indexes{offset: off, time: tim, heap: true}
-		s.ix.Store(x)
-		return x, nil
+		return s.useHeap(b)
 	}
 	if err := s.writeIndexes(b); err != nil {
-		return nil, err
+		if writable {
+			return nil, err
+		}
+		return s.useHeap(b)
 	}
 	x, err := s.openIndexes(writable, s.o.index())
 	if err != nil {
 		return nil, err
 	}
+	s.ix.Store(x)
+	return x, nil
+}
+
+// useHeap is useBuilt without files.
+func (s *Segment) useHeap(b *builder) (*indexes, error) {
+	off, err := index.Build(s.base, b.offsetEntries())
+	if err != nil {
+		return nil, err
+	}
+	tim, err := timeindex.Build(s.base, b.timeEntries())
+	if err != nil {
+		off.Close()
+		return nil, err
+	}
+	x := &indexes{offset: off, time: tim, heap: true}
 	s.ix.Store(x)
 	return x, nil
 }
