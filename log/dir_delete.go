@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+
+	"github.com/partlog/partlog/vfs"
 )
 
 // doomed is the folder of a deleted partition, whose files go at due.
@@ -48,6 +50,9 @@ func (d *Dir) putAside(ctx context.Context, tp TopicPartition, state FolderState
 		return "", err
 	}
 	defer func() { d.end(tp, was, l) }()
+	if l == nil && isFile(d.fs, tp.String()) {
+		return "", fmt.Errorf("%w: %s is a file", ErrNoPartition, tp)
+	}
 	if l != nil {
 		err := closing(l)
 		if isContext(err) && l.ended() == nil { // nothing has happened
@@ -189,10 +194,11 @@ func (d *Dir) takeDoomed(now time.Time) (due []string) {
 	return due
 }
 
-// removeDoomed removes a folder with all that is in it; after an error it is tried again later.
+// removeDoomed removes a folder with all that is in it; after an error it is tried again later. A file that came into its
+// place is nobody's partition, and stays.
 func (d *Dir) removeDoomed(ctx context.Context, folder string, now time.Time) error {
 	err := syncDir(d.fs, ".") // or a crash could give the folder its old name back, and some of its files
-	if err == nil {
+	if err == nil && !isFile(d.fs, folder) {
 		err = removeTree(ctx, d.fs, folder)
 	}
 	if err != nil {
@@ -201,6 +207,12 @@ func (d *Dir) removeDoomed(ctx context.Context, folder string, now time.Time) er
 	}
 	d.unmark(folder)
 	return nil
+}
+
+// isFile says whether name is there and is no directory.
+func isFile(fsys vfs.FS, name string) bool {
+	info, err := fsys.Stat(name)
+	return err == nil && !info.IsDir()
 }
 
 // removeAtClose removes what is due when the Dir closes.

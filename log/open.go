@@ -127,8 +127,9 @@ func parseTarget(name string) (targetCodec, error) {
 }
 
 // Close flushes everything, leaves the folder as a cleanly stopped broker would, and ends all calls: appends and
-// iterators get ErrClosed. It waits for running appends, not for iterators. A log from Open also closes its root. A
-// second Close returns ErrClosed.
+// iterators get ErrClosed. It waits for running appends, not for iterators. A log from Open also closes its root. One of a
+// Dir has the root's checkpoints written, which list all partitions: to close thousands of logs at once there is Dir.Close.
+// A second Close returns ErrClosed.
 func (l *Log) Close() error {
 	switch {
 	case l.dir == nil:
