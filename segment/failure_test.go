@@ -135,6 +135,22 @@ func TestAFailedTruncationStopsTheSegment(t *testing.T) {
 	require.ErrorIs(t, err, ErrBroken)
 }
 
+func TestASealOnAFullDiskSaysSoOnceAndCanBeDoneAgain(t *testing.T) {
+	ff := &faultFS{FS: memFS(t)}
+	s := create(t, 0, Options{FS: ff, IndexIntervalBytes: EveryBatch})
+	fill(t, s, 5)
+	ff.match = func(name string) bool { return !onlyLog(name) }
+	require.NoError(t, s.Park()) // the files are opened anew
+	fill(t, s, 1)
+	ff.write.Store(&errDisk)
+	err := s.Seal(ctx)
+	require.ErrorIs(t, err, errDisk)
+	require.Equal(t, 2, strings.Count(err.Error(), errDisk.Error()), "once for each index: %v", err)
+	ff.write.Store(nil)
+	require.NoError(t, s.Seal(ctx))
+	require.Equal(t, span(0, 6), mustOffsets(t, s))
+}
+
 // Bug report B042: recovery on a full disk fails and leaves the log as it was.
 func TestRecoveryOnAFullDiskLeavesTheLog(t *testing.T) {
 	o := Options{FS: memFS(t), IndexIntervalBytes: EveryBatch}

@@ -48,7 +48,8 @@ func (s *Segment) seal() error {
 		err = s.trimLog(m.size)
 	}
 	if err != nil { // one of them may be sealed while the segment is not: the next use opens both anew
-		return errors.Join(err, s.dropIndexes())
+		_ = s.dropIndexes() // fails as they did
+		return err
 	}
 	s.state.set(sealed)
 	s.ix.Store(&indexes{offset: x.offset, time: x.time})
