@@ -33,7 +33,7 @@ type HandoverOptions struct {
 
 // Reasons why a partition is not handed over, as they stand in HandoverProblem.Kind.
 const (
-	HandoverTopicID       = "topic id"       // the target's id of the topic is not known, or two contradict each other
+	HandoverTopicID       = "topic id"       // the target's id of the topic is not known, two contradict each other, or it is another topic's
 	HandoverTransactions  = "transactions"   // some are open, and Abort is not set
 	HandoverHighWatermark = "high watermark" // the source's checkpoint has none, and Everything is not set
 	HandoverDamaged       = "damaged"        // the source does not open, or opening it had to mend more than a torn tail
@@ -158,6 +158,7 @@ type handover struct {
 	plan    HandoverPlan
 	report  CopyReport
 	targets map[TopicPartition]HandoverPartition
+	topics  map[checkpoint.ID]string // whose id it is at the target, as far as is known
 }
 
 func newHandover(source, target string, o HandoverOptions) (*handover, error) {

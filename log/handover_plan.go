@@ -24,6 +24,9 @@ func (h *handover) look(ctx context.Context) error {
 	}
 	defer d.Close() // what it writes is in memory alone
 	h.targets = map[TopicPartition]HandoverPartition{}
+	if err := h.readTopics(); err != nil {
+		return err
+	}
 	for _, tp := range tps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -78,6 +81,31 @@ func (h *handover) lookAtTarget(p *HandoverPartition) error {
 	}
 	if p.TopicID == [16]byte{} {
 		h.refuse(tp, HandoverTopicID, "the target's id of the topic is not known: create the topic there and give its id, else the broker sets the folder aside as stray")
+		return nil
+	}
+	if other, ok := h.topics[p.TopicID]; ok && other != tp.Topic {
+		h.refuse(tp, HandoverTopicID, "%v is the id of the topic %s: no two have the same", checkpoint.ID(p.TopicID), other)
+		return nil
+	}
+	h.topics[p.TopicID] = tp.Topic
+	return nil
+}
+
+// readTopics finds the ids that the target's folders have.
+func (h *handover) readTopics() error {
+	h.topics = map[checkpoint.ID]string{}
+	if h.there == nil {
+		return nil
+	}
+	all, _, err := Folders(h.there.fs)
+	if err != nil {
+		return err
+	}
+	for _, tp := range all {
+		id, ok, err := checkpoint.ReadTopicID(h.there.fs, tp.String()+"/"+checkpoint.Metadata)
+		if err == nil && ok { // what cannot be read matters where the topic is handed over, and is looked at there
+			h.topics[id] = tp.Topic
+		}
 	}
 	return nil
 }

@@ -177,6 +177,31 @@ func TestWhatWouldGoWrongAtTheTargetIsRefusedBeforeAnythingIsCopied(t *testing.T
 	}
 }
 
+func TestNoTwoTopicsGetOneID(t *testing.T) {
+	for name, to := range map[string]string{"two of the source": "new", "one of the target": "there"} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.Mem()
+			handed(t, mem, false)
+			o := HandoverOptions{From: mem, FS: mem, Topics: map[string][16]byte{"t": foreignID, "u": foreignID}}
+			owner := "root"
+			if to == "there" {
+				owner = to
+			}
+			b := newRootBed(t, subtree(t, mem, owner), DirConfig{})
+			l := b.log("u", 0, Config{})
+			if to == "there" {
+				require.NoError(t, l.SetTopicID(foreignID))
+			}
+			require.NoError(t, b.Dir.Close())
+			_, err := Handover(context.Background(), "root", to, o)
+			refused, ok := errors.AsType[*HandoverError](err)
+			require.True(t, ok, "%v", err)
+			require.Len(t, refused.Problems, 1)
+			require.Equal(t, HandoverTopicID, refused.Problems[0].Kind)
+		})
+	}
+}
+
 func TestALogThatWasKilledIsRecoveredBeforeItIsHandedOver(t *testing.T) {
 	mem := vfs.Mem()
 	handed(t, mem, false)
