@@ -469,7 +469,7 @@ func (l *Log) explainCleaning(segs segments, err error, cuts uint64) error {
 		return ErrCleaningAborted
 	}
 	if bad, ok := errors.AsType[*compaction.UncleanableError](err); ok {
-		return &CorruptError{File: bad.File, Position: bad.Position, Offset: bad.Offset, Intact: [2]int64{bad.Offset, -1}, Err: err}
+		return segs.blame(bad, err)
 	}
 	if isNoSpace(err) && !errors.Is(err, ErrNoSpace) {
 		return fmt.Errorf("compact %s: %w: %w", l.name, ErrNoSpace, err)

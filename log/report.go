@@ -1,6 +1,7 @@
 package log
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/partlog/partlog/segment"
@@ -26,6 +27,18 @@ type Finding struct {
 	Offset   int64  // record offset; -1 if unknown
 	Kind     string // a short fixed word: see the Finding… constants
 	Detail   string // one sentence: what is wrong and what it means
+}
+
+// String is one line: "t-0/00000000000000000000.log byte 61 (offset 1): batch: " and the sentence.
+func (f Finding) String() string {
+	where := f.File
+	if f.Position >= 0 {
+		where += fmt.Sprintf(" byte %d", f.Position)
+	}
+	if f.Offset >= 0 {
+		where += fmt.Sprintf(" (offset %d)", f.Offset)
+	}
+	return fmt.Sprintf("%s: %s: %s", where, f.Kind, f.Detail)
 }
 
 // Kinds of findings, as they stand in Finding.Kind.

@@ -45,7 +45,7 @@ func (e *UnsoundError) Error() string {
 		if i == 3 {
 			return text + fmt.Sprintf("; and %d more findings", len(e.Findings)-i)
 		}
-		text += fmt.Sprintf("; %s: %s", f.File, f.Detail)
+		text += fmt.Sprintf("; %v", f)
 	}
 	return text
 }

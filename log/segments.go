@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/segment"
 )
 
@@ -141,6 +142,20 @@ func (s segments) explainAt(err error, offset int64) error {
 		c.Offset, c.Intact[0] = offset, offset
 	}
 	if i := s.named(c.File); i >= 0 {
+		if behind, ok := readableBehind(s[i], c); ok {
+			c.Intact[1] = behind
+		}
+	}
+	return c
+}
+
+// blame says where a compaction could not read, and where the log is readable again.
+func (s segments) blame(bad *compaction.UncleanableError, err error) *CorruptError {
+	c := &CorruptError{File: bad.File, Position: bad.Position, Offset: bad.Offset, Intact: [2]int64{bad.Offset, -1}, Err: err}
+	if i := s.named(bad.File); i >= 0 {
+		if i+1 < len(s) {
+			c.Intact[1] = s[i+1].Base()
+		}
 		if behind, ok := readableBehind(s[i], c); ok {
 			c.Intact[1] = behind
 		}

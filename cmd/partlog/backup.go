@@ -115,7 +115,7 @@ func verifyCopy(ctx context.Context, e *env, dest string, c log.Config) error {
 		return err
 	}
 	for _, f := range findings {
-		fmt.Fprintf(e.err, "%s\n", findingLine(f))
+		fmt.Fprintf(e.err, "%s\n", f)
 	}
 	if len(findings) > 0 {
 		return &exit{exitFound, fmt.Errorf("%s is not sound: the log itself is damaged; see partlog verify", dest)}

@@ -71,8 +71,8 @@ func TestADamagedBackupIsNotRestored(t *testing.T) {
 	b[70] ^= 1
 	require.NoError(t, os.WriteFile(name, b, 0o644))
 	r := runIn(t, "restore", bk, filepath.Join(to, "back"))
-	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.err, "not sound")
+	require.Equal(t, exitFound, r.code)
+	require.Contains(t, r.err, "t-0/00000000000000000003.log byte 0 (offset 3): batch: ")
 	require.NoFileExists(t, filepath.Join(to, "back"))
 }
 

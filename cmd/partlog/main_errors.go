@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/segment"
 )
@@ -69,7 +70,7 @@ func report(ctx context.Context, e *env, c *command, err error) int {
 		return exitInterrupted
 	}
 	fmt.Fprintf(e.err, "partlog %s: %s\n", c.name, sentence(err))
-	if errors.Is(err, log.ErrCorrupt) {
+	if unsound, ok := errors.AsType[*log.UnsoundError](err); errors.Is(err, log.ErrCorrupt) || ok && len(unsound.Findings) > 0 {
 		return exitFound
 	}
 	return exitFailed
@@ -97,8 +98,12 @@ func (e *stoppedError) Unwrap() error { return e.cause }
 // row: "log: invalid record: record: invalid record: …" or "a: open a: no such file".
 func sentence(err error) string {
 	text := strings.TrimSpace(err.Error())
-	if inner, ok := errors.AsType[*segment.CorruptError](err); ok && errors.Is(err, log.ErrCorrupt) {
-		text = strings.Replace(text, inner.Error(), inner.Reason, 1) // file, byte and offset stand before it
+	if errors.Is(err, log.ErrCorrupt) { // file, byte and offset stand before what is inside
+		if inner, ok := errors.AsType[*compaction.UncleanableError](err); ok {
+			text = strings.Replace(text, inner.Error(), inner.Reason, 1)
+		} else if inner, ok := errors.AsType[*segment.CorruptError](err); ok {
+			text = strings.Replace(text, inner.Error(), inner.Reason, 1)
+		}
 	}
 	parts := strings.Split(text, "\n")
 	for i := range parts {
@@ -128,7 +133,7 @@ func plain(line string) string {
 }
 
 // packages are the names that errors of this module begin with.
-var packages = []string{"log", "record", "segment", "index", "timeindex", "checkpoint", "vfs", "producerstate", "txnindex", "mapped", "epoch"}
+var packages = []string{"log", "compaction", "record", "segment", "index", "timeindex", "checkpoint", "vfs", "producerstate", "txnindex", "mapped", "epoch"}
 
 // pathOf is the path that a part of an error ends with: "open a/b" speaks of a/b.
 func pathOf(part string) string {

@@ -161,7 +161,7 @@ func (r *repairer) run() error {
 		return r.failure
 	}
 	for _, f := range found {
-		r.print("found %s", findingLine(f))
+		r.print("found %s", f)
 	}
 	if err := r.mend(found); err != nil {
 		return worded(err, "%s; what was moved out is in %s, run repair again", sentence(err), r.q.at)
@@ -171,7 +171,7 @@ func (r *repairer) run() error {
 		return err
 	}
 	for _, f := range left {
-		r.print("left %s", findingLine(f))
+		r.print("left %s", f)
 	}
 	r.sum(left)
 	if r.failure != nil {
@@ -278,7 +278,7 @@ func (r *repairer) reopen(found []log.Finding) error {
 		}
 		for _, f := range l.Recovery().Findings {
 			if f.Kind != log.FindingShort { // the end that is known is fitted
-				r.print("  %s", findingLine(f))
+				r.print("  %s", f)
 			}
 		}
 		r.say("close", "%s cleanly: %s", tp, contentsOf(l))

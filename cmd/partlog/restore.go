@@ -23,7 +23,9 @@ appears at DEST when it is whole and on the device: a crash leaves DEST.partial,
 existing root a folder that ends in -delete, which whoever opens the root removes.
 
 BACKUP may be one partition folder of a backup. With --link sealed segments become hard links to the backup's files, which is
-quick; see partlog help backup for what that costs.`,
+quick; see partlog help backup for what that costs.
+
+Exit code 1: the backup is damaged; nothing was changed.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			var o copyFlags
 			o.define(fl)

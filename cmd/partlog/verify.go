@@ -103,20 +103,8 @@ func writeFinding(e *env, f log.Finding, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(e.out).Encode(describeFinding(f))
 	}
-	_, err := fmt.Fprintln(e.out, findingLine(f))
+	_, err := fmt.Fprintln(e.out, f)
 	return err
-}
-
-// findingLine is a finding as a sentence: file, position and offset where they are known, what is wrong.
-func findingLine(f log.Finding) string {
-	where := f.File
-	if f.Position >= 0 {
-		where += fmt.Sprintf(" byte %d", f.Position)
-	}
-	if f.Offset >= 0 {
-		where += fmt.Sprintf(" (offset %d)", f.Offset)
-	}
-	return fmt.Sprintf("%s: %s: %s", where, f.Kind, f.Detail)
 }
 
 // verifyAll counts what a finished verification found, for those who only need to know.
