@@ -106,6 +106,8 @@ func duration(key, field string, at func(*Config) *time.Duration, l span, broker
 				return reason
 			case n < 0 && l.forever == "-1" && (n == -1 || from.key != key):
 				*at(c) = Forever // the broker takes any negative number, the topic setting only -1
+			case n < 0 && l.forever == "-1":
+				return outside(n, least, most) + ", and not -1"
 			case n < least:
 				return outside(n, least, most)
 			case n == 0 && l.zero == 0 && !l.zeroDefault:

@@ -82,7 +82,7 @@ func runClean(ctx context.Context, e *env, dir string, s settings, now millis, a
 	before := stateOf(w.Log)
 	res, err := w.clean(ctx, o, !said)
 	p.done()
-	after := stateOf(w.Log)
+	after, held := stateOf(w.Log), w.cleaningHeld(now)
 	if err = errors.Join(cleaningError(err), w.close()); err != nil && res.Groups == 0 {
 		if ctx.Err() != nil {
 			return &stoppedError{err, "the log is as it was"}
@@ -103,13 +103,25 @@ func runClean(ctx context.Context, e *env, dir string, s settings, now millis, a
 	}
 	note := result.String()
 	if res.Read.Bytes == 0 {
-		note = fmt.Sprintf("nothing to clean below the active segment; clean up to offset %d", res.FirstDirty)
+		note = fmt.Sprintf("nothing to clean%s; clean up to offset %d", held, res.FirstDirty)
 	}
 	if res.MapFull {
 		note += "; there were more keys than memory for them: clean again for the rest"
 	}
 	_, printed := fmt.Fprintf(e.out, "%s: was %s; is %s (%s)\n", w.TopicPartition(), before, after, note)
 	return errors.Join(err, printed)
+}
+
+// cleaningHeld says what keeps a compaction from going on: " below the active segment".
+func (w *writing) cleaningHeld(now millis) string {
+	p, err := w.PlanCompaction(now.clock()())
+	switch {
+	case err != nil:
+		return ""
+	case p.Hold == compaction.ByActive:
+		return " below the active segment"
+	}
+	return fmt.Sprintf(": held at offset %d by %v", p.Uncleanable, p.Hold)
 }
 
 // clean compacts. If it is careful a log with records that have no key is refused.

@@ -178,6 +178,16 @@ func TestCleanStopsAtDamageAndSaysWhatItDid(t *testing.T) {
 	require.Contains(t, r.err, "00000000000000000002.log")
 	require.Contains(t, r.out, "1 of 2 records dropped (1 superseded)")
 	require.Contains(t, r.out, "clean up to offset 2")
+	require.Contains(t, r.err, "00000000000000000002.log is damaged at byte 0 (offset 2; readable again from offset 3): crc: ")
+	require.Equal(t, 1, strings.Count(r.err, "00000000000000000002.log"), r.err)
+}
+
+func TestCleanSaysWhatHoldsIt(t *testing.T) {
+	_, dir := goldenFolder(t, "txn-open")
+	require.Contains(t, do(t, "clean", dir)[0], "(nothing to clean: held at offset 0 by last stable offset; clean up to offset 0)")
+	_, dir = compactable(t, "a=1")
+	require.Contains(t, do(t, "clean", dir)[0], "clean up to offset 1")
+	require.Contains(t, do(t, "clean", dir)[0], "(nothing to clean below the active segment; clean up to offset 1)")
 }
 
 func TestAnInterruptedCleanLeavesASoundLog(t *testing.T) {
