@@ -153,7 +153,7 @@ func copySmall(from vfs.FS, name string, to vfs.FS) error {
 	return err
 }
 
-// writeMetadata writes what a partition folder holds beside its segments.
+// writeTopicID gives a partition folder its topic id; without one it gets no file.
 func writeTopicID(fsys vfs.FS, folder string, id checkpoint.ID) error {
 	if id.IsZero() {
 		return nil
