@@ -119,9 +119,14 @@ func (a *aborts) advance(segs segments, from, upTo int64) error {
 		}
 		n, complete, err := segs[i].AbortedFrom(a.read, upTo, take)
 		a.read += n
-		if errors.Is(err, segment.ErrCorrupt) { // what looked right in it need not be
+		gone := err == nil && a.v.intact != nil && !a.v.intact(segs[i])
+		if gone || errors.Is(err, segment.ErrCorrupt) { // what looked right in it need not be
 			a.list = slices.DeleteFunc(a.list, func(t segment.AbortedTxn) bool { return t.LastOffset >= segs[i].Base() })
 			complete, err = a.v.instead(segs[:i+1], upTo, take)
+		}
+		if gone && err != nil && passing(err) { // its batches cannot be read any more either
+			o := a.v.load()
+			return &OffsetRangeError{Offset: from, LogStart: o.LogStart, LogEnd: o.LogEnd}
 		}
 		if err != nil || complete {
 			return err

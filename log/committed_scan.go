@@ -28,7 +28,7 @@ func (a *abortScan) run(v *view, segs segments) error {
 		a.next = res.From
 	}
 	for i := max(0, segs.floor(a.next)); i < len(segs); i++ {
-		if err := a.segment(segs[i], seg.Base()); err != nil {
+		if err := a.segment(segs[i], seg.Base()); err != nil && (segs[i] == seg || !passing(err)) {
 			return segs.explain(err)
 		}
 		if i+1 < len(segs) {
@@ -44,7 +44,7 @@ func (a *abortScan) segment(seg *segment.Segment, from int64) error {
 		batches = seg.BatchesFrom(a.next)
 	}
 	for b, err := range batches {
-		if errors.Is(err, segment.ErrNotFound) || err != nil && passing(err) {
+		if errors.Is(err, segment.ErrNotFound) || errors.Is(err, segment.ErrChanged) || errors.Is(err, segment.ErrCorrupt) {
 			return nil
 		}
 		if err != nil {

@@ -74,7 +74,8 @@ type view struct {
 	// recent are aborted transactions that the indexes may not have yet; nil where the writer is this Log. What it returns
 	// is not changed any more.
 	recent  func() []segment.AbortedTxn
-	spoiled spoils // stand in for damaged indexes of aborted transactions
+	intact  func(*segment.Segment) bool // a Reader: the segment's files are still the ones that were opened; nil in a Log
+	spoiled spoils                      // stand in for damaged indexes of aborted transactions
 }
 
 // over says that nothing can be read any more, or could ever be.

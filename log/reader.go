@@ -85,7 +85,7 @@ func OpenReader(partitionDir string, o ReaderOptions) (*Reader, error) {
 	r.fs, r.name = o.FS, filepath.ToSlash(name)
 	r.opts = segment.Options{FS: o.FS, ReadOnly: true, Map: o.Map, Limits: o.Limits}
 	r.limits = o.Limits
-	r.view.refresh, r.view.recent = r.look, r.recentlyAborted
+	r.view.refresh, r.view.recent, r.view.intact = r.look, r.recentlyAborted, r.stillThere
 	if err := r.open(partitionDir); err != nil {
 		return nil, errors.Join(err, r.letGo())
 	}

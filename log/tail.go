@@ -400,6 +400,14 @@ func (r *Reader) beginProducers(segs segments, from int) error {
 	return nil
 }
 
+// stillThere says whether the writer has neither deleted nor rewritten a segment since it was opened. It renames the .log
+// first, so what was read of the other files before is right if this says so.
+func (r *Reader) stillThere(seg *segment.Segment) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asKnown(seg)
+}
+
 func (r *Reader) recentlyAborted() []segment.AbortedTxn {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -263,3 +263,33 @@ func TestAReaderKnowsWhatWasAbortedInSegmentsThatAreGone(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, got)
 }
+
+// A Reader has no part in what the writer deletes: the index of aborted transactions goes while it reads the segment, whose
+// .log it has open. No index is not an index without entries.
+func TestAReaderBesideAWriterShowsNothingAbortedOfASegmentThatGoes(t *testing.T) {
+	b := newBed(t, Config{FileDeleteDelay: Immediately, RetentionBytes: 1})
+	for range 40 {
+		b.add("plain")
+	}
+	b.mustSend(inTxn(as(1, 0, 0)), 2)
+	b.mustEnd(as(1, 0, 0), false, 0)
+	for range 2 {
+		b.add("plain")
+		require.NoError(t, b.Roll(ctx))
+	}
+	b.add("plain")
+	require.NoError(t, b.Sync(ctx))
+	r, err := OpenReader("t-0", ReaderOptions{FS: b.fs})
+	require.NoError(t, err)
+	defer r.Close()
+	for rec, err := range r.Records(ctx, 0, WithIsolation(ReadCommitted)) {
+		if err != nil {
+			require.ErrorIs(t, err, ErrOffsetOutOfRange)
+			break
+		}
+		require.NotContains(t, []int64{40, 41}, rec.Offset)
+		if rec.Offset == 3 {
+			require.Equal(t, 2, b.retain().Dropped)
+		}
+	}
+}
