@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -65,14 +66,13 @@ func TestAppendsAndChangesOfTheInSyncSetDoNotWaitForEachOther(t *testing.T) {
 		require.Positive(t, n, i)
 	}
 	close(g.slow)
-	var state Assign // the same news made the leader drop its proposal, but the controller has accepted it
-	require.Eventually(t, func() bool {
+	require.Eventually(t, func() bool { // the same news made the leader drop its proposal, but the controller may have accepted it
 		g.mu.Lock()
-		defer g.mu.Unlock()
-		state = g.state
-		return len(state.ISR) == 2
-	}, 5*time.Second, time.Millisecond)
-	g.assign(state)
+		state := g.state
+		g.mu.Unlock()
+		g.assign(state)
+		return slices.Equal(state.ISR, []NodeID{1, 2})
+	}, 10*time.Second, 20*time.Millisecond)
 	g.inSync(1, 2)
 	g.caughtUp(1, 2)
 }
