@@ -92,3 +92,35 @@ func (d *Driver) ClassicElections(cases []ClassicElection) (out []ClassicLeaders
 	_, err = d.call("classicElections", args{"cases": cases}, &out)
 	return out, err
 }
+
+// RuleStep is one thing that happens in a cluster with one partition: do is "create", "up", "down", "stop", "alter", "elect",
+// "reassign" or "unclean" (the elections that a controller holds from time to time).
+type RuleStep struct {
+	Do         string  `json:"do"`
+	Node       int32   `json:"node"`       // up, down, stop, alter
+	Clean      bool    `json:"clean"`      // up: it had stopped cleanly
+	To         []int32 `json:"to"`         // create, reassign; nil cancels
+	ISR        []int32 `json:"isr"`        // alter
+	Recovering bool    `json:"recovering"` // alter
+	Unclean    bool    `json:"unclean"`    // elect
+}
+
+// RuleCourse is what happens to one cluster.
+type RuleCourse struct {
+	ELR     bool       `json:"elr"`
+	MinISR  int        `json:"minIsr"`
+	Unclean bool       `json:"unclean"`
+	Steps   []RuleStep `json:"ops"`
+}
+
+// RuleAnswer is the partition after a step, and Kafka's name of the refusal; "broken" if the controller would have resigned.
+type RuleAnswer struct {
+	Error     string          `json:"error"`
+	Partition *PartitionState `json:"partition"`
+}
+
+// Rule plays courses with the managers of the KRaft controller.
+func (d *Driver) Rule(courses []RuleCourse) (out [][]RuleAnswer, err error) {
+	_, err = d.call("rule", args{"cases": courses}, &out)
+	return out, err
+}

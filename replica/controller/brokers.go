@@ -55,6 +55,8 @@ func (c *Core) up(id replica.NodeID, r registration, epoch int64) {
 		c.touch(key{kind: registrationKey, node: id})
 		if unclean {
 			c.lost(id)
+		} else if known {
+			c.leave(id) // a cancelled move may have left it in sync although it was down
 		}
 	}
 	switch b = c.brokers[id]; {

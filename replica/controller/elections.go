@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/replica"
@@ -80,7 +81,10 @@ func (c *Core) reassign(e Reassign) Reply {
 		return failed(err)
 	}
 	removing := without(p.Replicas, e.To)
-	c.change(t, n, c.rules(t, Online), Target{
+	slices.Sort(removing)
+	r := c.rules(t, Online)
+	r.Election = Online // a move by itself is no reason to lose records, also where that is allowed
+	c.change(t, n, r, Target{
 		Replicas: union(e.To, removing),
 		Adding:   without(e.To, p.Replicas),
 		Removing: removing,
@@ -94,12 +98,15 @@ func (c *Core) cancel(t *topic, n int) Reply {
 	if !p.Reassigning() {
 		return failed(refuse(replica.NoReassignmentInProgress, "%v is not being reassigned", t.at(n)))
 	}
-	isr := without(p.ISR, p.Adding)
+	replicas, isr := without(p.Replicas, p.Adding), without(p.ISR, p.Adding)
 	r := c.rules(t, Online)
-	if len(isr) == 0 && len(p.ISR) > 0 && r.Election != Uncleanly {
-		return failed(refuse(replica.InvalidReplicaAssignment, "only added replicas of %v are in sync: cancelling would take an unclean election", t.at(n)))
+	if len(isr) == 0 {
+		if r.Election != Uncleanly {
+			return failed(refuse(replica.InvalidReplicaAssignment, "no replica of %v but added ones is in sync: cancelling might take an unclean election", t.at(n)))
+		}
+		isr = slices.Clone(replicas[:min(1, len(replicas))]) // an added one must not stay recorded
 	}
-	c.change(t, n, r, Target{ISR: isr, Replicas: without(p.Replicas, p.Adding)})
+	c.change(t, n, r, Target{ISR: isr, Replicas: replicas})
 	return Reply{}
 }
 

@@ -218,7 +218,43 @@ func TestMovesThatAreRefused(t *testing.T) {
 	w.start(2)
 	require.NoError(t, w.reassign("t"))
 	p := w.partition("t")
-	require.Equal(t, []any{replica.NodeID(2), ids{2}, ids{2, 1, 3}, true}, []any{p.Leader, p.ISR, p.Replicas, p.Recovering})
+	require.Equal(t, []any{replica.NodeID(2), ids{2}, ids{1, 2, 3}, true}, []any{p.Leader, p.ISR, p.Replicas, p.Recovering})
+}
+
+// Where records may be lost a cancelled move leaves nobody in sync who is no replica, and where not it is refused while nobody else
+// is in sync, also if nobody at all is.
+func TestACancelledMoveLeavesOnlyReplicasInSync(t *testing.T) {
+	for _, noELR := range []bool{false, true} {
+		w := newWorld(t, Config{NoELR: noELR}, 1, 2, 4)
+		w.create("t", nil, ids{1, 2})
+		require.NoError(t, w.reassign("t", 4))
+		w.sync("t", 1, 2)
+		require.NoError(t, w.ask(func(tag uint64) Event { return SetConfig{tag, "t", map[string]string{uncleanKey: "true"}} }).Err)
+		for _, id := range (ids{1, 2}) {
+			w.die(id)
+		}
+		require.NoError(t, w.reassign("t"))
+		p := w.partition("t")
+		require.Equal(t, ids{1, 2}, p.Replicas)
+		require.True(t, containsAll(p.Replicas, p.ISR), "%+v", p)
+	}
+
+	w := newWorld(t, Config{}, 1, 4)
+	w.create("t", nil, ids{1})
+	w.die(1)
+	require.Equal(t, ids{1}, w.partition("t").ELR)
+	require.NoError(t, w.reassign("t", 4))
+	require.Equal(t, "INVALID_REPLICA_ASSIGNMENT", code(w.reassign("t")))
+	w.start(1)
+}
+
+// A move does not by itself elect a leader that may lack records, also where such elections are allowed.
+func TestTheBeginningOfAMoveElectsNobodyUncleanly(t *testing.T) {
+	w := newWorld(t, Config{UncleanElection: true}, 1, 4)
+	w.create("t", nil, ids{1})
+	w.die(1)
+	require.NoError(t, w.reassign("t", 1, 4))
+	require.Equal(t, replica.NoNode, w.partition("t").Leader)
 }
 
 func TestElectionsByHand(t *testing.T) {

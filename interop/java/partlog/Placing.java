@@ -2,12 +2,12 @@ package partlog;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.kafka.common.DirectoryId;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.metadata.PartitionChangeRecord;
 import org.apache.kafka.controller.PartitionChangeBuilder;
+import org.apache.kafka.controller.Rule;
 import org.apache.kafka.metadata.LeaderRecoveryState;
 import org.apache.kafka.metadata.PartitionRegistration;
 import org.apache.kafka.metadata.placement.ClusterDescriber;
@@ -32,6 +32,7 @@ final class Placing {
     static void register(Map<String, Driver.Command> c) {
         c.put("striped", a -> each(a, Placing::striped));
         c.put("partitionChange", a -> each(a, Placing::change));
+        c.put("rule", a -> each(a, Placing::rule));
     }
 
     interface Case {
@@ -101,15 +102,14 @@ final class Placing {
         var change = b.build();
         if (change.isEmpty()) return Driver.JSON.nullNode();
         PartitionRegistration after = before.merge((PartitionChangeRecord) change.get().message());
-        ObjectNode out = Driver.JSON.createObjectNode();
-        out.put("leader", after.leader).put("leaderEpoch", after.leaderEpoch).put("partitionEpoch", after.partitionEpoch)
-            .put("recovering", after.leaderRecoveryState == LeaderRecoveryState.RECOVERING);
-        out.set("replicas", Driver.JSON.valueToTree(after.replicas));
-        out.set("isr", Driver.JSON.valueToTree(after.isr));
-        out.set("elr", Driver.JSON.valueToTree(after.elr));
-        out.set("lastKnownElr", Driver.JSON.valueToTree(after.lastKnownElr));
-        out.set("adding", Driver.JSON.valueToTree(after.addingReplicas));
-        out.set("removing", Driver.JSON.valueToTree(after.removingReplicas));
+        return Rule.state(after);
+    }
+
+    /** What a controller makes of one thing after the other. */
+    private static JsonNode rule(JsonNode in) {
+        Rule rule = new Rule(in);
+        ArrayNode out = Driver.JSON.createArrayNode();
+        for (JsonNode op : in.get("ops")) out.add(rule.play(op));
         return out;
     }
 
