@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -283,6 +284,49 @@ func TestMembersOutliveATroubledStore(t *testing.T) {
 	h, err := c.nodes[p.Leader].Node().Partition(orders)
 	require.NoError(t, err)
 	require.Len(t, h.Status().ISR, 3)
+}
+
+// The ruler's sessions are over and it does not know: two controllers believe to rule. The first write of the old one is
+// refused, and nothing it decides counts.
+func TestOfTwoRulersTheLaterCounts(t *testing.T) {
+	c := newCluster(t, 1, 2, 3)
+	c.create("orders", map[string]string{"min.insync.replicas": "2"}, ids{1, 2, 3})
+	c.produce("a")
+	c.inSync(3)
+	var old *node
+	require.Eventually(t, func() bool {
+		for _, n := range c.nodes {
+			if n.Status().Rules {
+				old = n
+			}
+		}
+		return old != nil
+	}, 10*time.Second, time.Millisecond)
+	was, err := c.store.Get(t.Context(), controller.ClaimKey)
+	require.NoError(t, err)
+	old.store.deaf.Store(true)
+	// It looks for the end of its session anew at each event.
+	_, err = old.Controller().Describe(c.ctx())
+	require.NoError(t, err)
+	old.store.expire()
+	require.Eventually(t, func() bool {
+		v, err := c.store.Get(t.Context(), controller.ClaimKey)
+		return err == nil && v.Value != nil && v.Created > was.Created
+	}, 10*time.Second, time.Millisecond, "another rules")
+	_, err = old.Controller().CreateTopic(c.ctx(), controller.CreateTopic{Topic: "late", Assignment: [][]replica.NodeID{{1}}})
+	require.True(t, errors.Is(err, replica.NotController) || errors.Is(err, replica.RequestTimedOut), err)
+	require.True(t, c.look(log.TopicPartition{Topic: "late"}).Deleted, "nothing was written")
+	require.NoError(t, old.Await(c.ctx(), func(s Status) bool { return !s.Rules }))
+	old.store.deaf.Store(false)
+	c.produce("b")
+	id := old.conf.Self
+	c.stop(id)
+	c.produce("c")
+	c.start(id, nil)
+	c.inSync(3)
+	for id := range c.nodes {
+		c.holds(id, "a", "b", "c")
+	}
 }
 
 func TestMembersFindEachOtherOverTCP(t *testing.T) {

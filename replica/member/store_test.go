@@ -19,6 +19,7 @@ type troubled struct {
 	*replica.MemStore
 	down  atomic.Bool  // nothing gets through; sessions do not end by that
 	slow  atomic.Int64 // ns that everything takes
+	deaf  atomic.Bool  // it does not learn that its sessions are over
 	flaky atomic.Int64 // of a hundred calls so many fail; of commits, half of them after they were done
 
 	mu       sync.Mutex
@@ -135,6 +136,13 @@ func (s *troubled) Session(ctx context.Context, ttl time.Duration) (replica.Sess
 type troubledSession struct {
 	replica.Session
 	store *troubled
+}
+
+func (t *troubledSession) Done() <-chan struct{} {
+	if t.store.deaf.Load() {
+		return nil
+	}
+	return t.Session.Done()
 }
 
 func (t *troubledSession) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
