@@ -155,11 +155,10 @@ func (l *Log) nothing(ctx context.Context, o *AppendOptions) (Appended, error) {
 // append writes what was prepared and waits as long as the durability asks.
 func (l *Log) append(ctx context.Context, p *prepared, o *AppendOptions) (Appended, error) {
 	res, cuts, err := l.place(ctx, p, o)
-	if err == errSyncFirst {
-		if err := l.commitAll(ctx); err != nil {
+	for err == errSyncFirst || err == errNamesFirst { // each of them once at most
+		if err = l.prepareFor(ctx, p, err); err != nil {
 			return notAppended, err
 		}
-		p.synced = true
 		res, cuts, err = l.place(ctx, p, o)
 	}
 	defer l.deliver()
@@ -168,6 +167,16 @@ func (l *Log) append(ctx context.Context, p *prepared, o *AppendOptions) (Append
 		return res, err
 	}
 	return l.confirm(ctx, res, cuts, o.Durability)
+}
+
+// prepareFor does what an append was sent back for, without a lock.
+func (l *Log) prepareFor(ctx context.Context, p *prepared, first error) error {
+	if first == errNamesFirst {
+		p.named = true
+		return nil
+	}
+	p.synced = true
+	return l.commitAll(ctx)
 }
 
 // confirm waits as long as the durability asks for what was written when cuts was the count of truncations.
@@ -189,6 +198,12 @@ func (l *Log) confirm(ctx context.Context, res Appended, cuts uint64, durability
 
 // place places the batches at the log end and publishes them. cuts is the count of truncations they were written under.
 func (l *Log) place(ctx context.Context, p *prepared, o *AppendOptions) (res Appended, cuts uint64, err error) {
+	if p.named {
+		if err := l.names.lock(ctx); err != nil {
+			return notAppended, 0, err
+		}
+		defer l.names.unlock()
+	}
 	if err := l.write.lock(ctx); err != nil {
 		return notAppended, 0, err
 	}
@@ -238,7 +253,7 @@ func (l *Log) placeLocked(ctx context.Context, p *prepared, o *AppendOptions) (r
 	if p.last-p.first > math.MaxInt32 {
 		return notAppended, 0, fmt.Errorf("%w: offsets %d to %d do not fit into one segment", ErrTooLarge, p.first, p.last)
 	}
-	if err := l.makeRoom(ctx, int64(len(p.raw))); err != nil {
+	if err := l.makeRoom(ctx, int64(len(p.raw)), p.named); err != nil {
 		return notAppended, 0, err
 	}
 	if err := l.rollIfNeeded(ctx, p); err != nil {

@@ -140,16 +140,17 @@ func (l *Log) captureLocked() (*capture, error) {
 	return c, nil
 }
 
-// holds is errMoved if one of the files that were copied does not belong to the log any more.
+// holds is errMoved if one of the files that were copied does not belong to the log any more. It waits for a swap that is
+// under way: until then the list has segments whose names others may have.
 func (b *logBackup) holds(ctx context.Context, c *capture) error {
 	if c.unlock != nil {
 		return nil
 	}
 	l := b.log
-	if err := l.write.lock(ctx); err != nil {
+	if err := l.lockNames(ctx); err != nil {
 		return err
 	}
-	defer l.write.unlock()
+	defer l.unlockNames()
 	if err := l.ended(); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ var ErrCleaningAborted = errors.New("log: compaction aborted, the log changed un
 
 // cleaner is a log's own part of compaction; its zero value is ready.
 type cleaner struct {
-	// running admits one run at a time. It is held for the whole run and taken before Log.write.
+	// running admits one run at a time. It is held for the whole run and taken before Log.names.
 	running gate
 	beats   atomic.Int64 // changes as long as a run moves
 
@@ -168,8 +168,9 @@ func (v *view) holdAll() (segs segments, release func()) {
 }
 
 // Compact cleans the log once, Kafka's compaction: of all records with one key below the active segment the last stays. It
-// does nothing if cleaning is not due (see PlanCompaction) and not forced. It blocks until done; appends and readers go
-// on meanwhile, and wait at most for the few renames that swap a group of segments.
+// does nothing if cleaning is not due (see PlanCompaction) and not forced. It blocks until done; appends, rolls and readers go
+// on meanwhile. Truncation, retention, Verify and a backup wait for the few renames and syncs of the directory that swap a
+// group of segments; so does an append to a full log (Config.WhenFull is DropOldest) that finds no room without dropping some.
 //
 // Errors are ErrPolicy (cleanup.policy lacks compact), *CorruptError (unreadable data: what lies in front of that segment was cleaned), compaction.ErrMapTooSmall,
 // ErrCleaningAborted, ErrNoSpace (nothing is lost, the old segments stay), ctx's, and ErrClosed, also when the log is
@@ -322,10 +323,10 @@ func (l *Log) lastBatches(ctx context.Context) (map[int64]compaction.LastBatch, 
 	return last, nil
 }
 
-// lockToSwap takes write at a moment when nobody verifies the files: they must not change names under that.
+// lockToSwap takes names at a moment when nobody verifies the files: they must not change names under that.
 func (l *Log) lockToSwap(ctx context.Context) error {
 	for {
-		if err := l.write.lock(ctx); err != nil {
+		if err := l.names.lock(ctx); err != nil {
 			return err
 		}
 		l.cleaner.mu.Lock()
@@ -334,7 +335,7 @@ func (l *Log) lockToSwap(ctx context.Context) error {
 		if unwatched == nil {
 			return nil
 		}
-		l.write.unlock()
+		l.names.unlock()
 		select {
 		case <-unwatched:
 		case <-ctx.Done():
@@ -343,7 +344,7 @@ func (l *Log) lockToSwap(ctx context.Context) error {
 	}
 }
 
-// watch keeps groups from being swapped in until release. The caller holds write.
+// watch keeps groups from being swapped in until release. The caller holds names.
 func (c *cleaner) watch() (release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,18 +361,20 @@ func (c *cleaner) watch() (release func()) {
 	}
 }
 
-// keep puts a group's new segments in the place of the old ones. It holds write: who appends waits for a few renames.
+// keep puts a group's new segments in the place of the old ones. The renames and their syncs hold up nobody but those who
+// need names: appends and rolls go on, and the list is exchanged behind them in an instant. From the first rename on it is
+// not stopped any more; a log that fails or is to be closed meanwhile gets what is in its folder.
 func (l *Log) keep(ctx context.Context, g compaction.Group, cuts uint64) error {
 	if err := l.lockToSwap(ctx); err != nil {
 		return err
 	}
-	defer l.write.unlock()
+	defer l.names.unlock()
 	if err := l.ended(); err != nil {
 		return err
 	}
 	segs := *l.list.Load()
 	at := segs.floor(g.Old[0].Base())
-	if _, now := l.loadCuts(); now != cuts || !segs.hasRun(at, g.Old) {
+	if _, now := l.loadCuts(); now != cuts || !segs.hasRun(at, g.Old) || at+len(g.Old) == len(segs) {
 		return ErrCleaningAborted
 	}
 	live, err := compaction.SwapNamed(l.name, l.segOpts, g.Old, g.New)
@@ -381,24 +384,37 @@ func (l *Log) keep(ctx context.Context, g compaction.Group, cuts uint64) error {
 	if err != nil {
 		return err
 	}
-	list := make(segments, 0, len(segs)-len(g.Old)+len(live))
-	list = append(append(append(list, segs[:at]...), live...), segs[at+len(g.Old):]...)
-	l.list.Store(&list)
-	l.retireSwapped(g)
+	l.retireSwapped(l.exchange(at, g, live))
 	return nil
 }
 
-// retireSwapped lets the old segments of a group wait for their removal, with the snapshots that belong to no segment
-// any more.
-func (l *Log) retireSwapped(g compaction.Group) {
-	now := l.now().UnixMilli()
+// exchange puts live segments into the list for those of a group, which begin at place at, and gives these, with the names
+// of the snapshots that belong to no segment any more. The list may have grown at its end since that was looked up, no more:
+// the caller holds names.
+func (l *Log) exchange(at int, g compaction.Group, live []*segment.Segment) (gone []discarded) {
+	_ = l.write.lock(context.Background())
+	defer l.write.unlock()
+	segs := *l.list.Load()
+	list := make(segments, 0, len(segs)-len(g.Old)+len(live))
+	list = append(append(append(list, segs[:at]...), live...), segs[at+len(g.Old):]...)
+	l.list.Store(&list)
 	for _, seg := range g.Old {
-		_ = seg.Park() // nothing is lost: it is sealed, and whoever reads it opens it again
-		w := discarded{seg: seg, marked: now}
+		w := discarded{seg: seg}
 		if base := seg.Base(); !slices.Contains(g.New, base) {
 			l.producers.dropAt(base)
-			w.file = l.retireSnapshot(base)
+			w.file = l.takeSnapshot(base)
 		}
+		gone = append(gone, w)
+	}
+	return gone
+}
+
+// retireSwapped lets segments that were swapped out wait for their removal. The caller holds names.
+func (l *Log) retireSwapped(gone []discarded) {
+	now := l.now().UnixMilli()
+	for _, w := range gone {
+		_ = w.seg.Park() // nothing is lost: it is sealed, and whoever reads it opens it again
+		w.marked, w.file = now, l.retireFile(w.file)
 		l.discards.add(w)
 	}
 }

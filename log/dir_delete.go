@@ -124,10 +124,10 @@ func (l *Log) abandon(ctx context.Context) error {
 }
 
 func (l *Log) leave(ctx context.Context) error {
-	if err := l.write.lock(ctx); err != nil {
+	if err := l.lockNames(ctx); err != nil {
 		return err
 	}
-	defer l.write.unlock()
+	defer l.unlockNames()
 	if err := l.commits.acquire(ctx); err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func (l *Log) deleteDelay() int64 {
 // dropHead takes the first n segments out of the log, oldest first. Each is gone for good before the next goes, so that
 // whatever a crash leaves is the log with fewer of its oldest segments, and a reader that was told "gone" never finds the
 // records back. That costs a directory sync each, unless they lie below the log start: that is durable already, and hides
-// whatever comes back. What went before an error is out of the log. The caller holds write.
+// whatever comes back. What went before an error is out of the log. The caller holds names and write.
 func (l *Log) dropHead(n int) error {
 	segs, start := *l.list.Load(), l.load().LogStart
 	dropped := 0
@@ -199,17 +199,25 @@ func (l *Log) dropped(segs segments, n int) {
 	now := l.now().UnixMilli()
 	for _, seg := range segs[:n] {
 		_ = seg.Park() // nothing is lost: it is sealed, and whoever reads it opens it again
-		l.discards.add(discarded{seg: seg, file: l.retireSnapshot(seg.Base()), marked: now})
+		l.discards.add(discarded{seg: seg, file: l.retireFile(l.takeSnapshot(seg.Base())), marked: now})
 	}
 }
 
-// retireSnapshot marks the producer snapshot that belongs to a dropped segment, and gives the name it has then, "" if there
-// is none. One that stays behind belongs to no segment: the next open removes it.
-func (l *Log) retireSnapshot(base int64) string {
+// takeSnapshot takes the producer snapshot that belongs to a dropped segment out of what is known, and gives its name, ""
+// if there is none. The caller holds write.
+func (l *Log) takeSnapshot(base int64) string {
 	if !l.producers.takeStored(base) {
 		return ""
 	}
-	name := segment.FileName(base, ".snapshot")
+	return segment.FileName(base, ".snapshot")
+}
+
+// retireFile marks a file that belongs to a dropped segment, and gives the name it has then, "" if there is none. One that
+// stays behind belongs to no segment: the next open removes it.
+func (l *Log) retireFile(name string) string {
+	if name == "" {
+		return ""
+	}
 	switch err := l.fs.Rename(l.path(name), l.path(name+".deleted")); {
 	case errors.Is(err, fs.ErrNotExist):
 		return ""

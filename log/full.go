@@ -2,6 +2,7 @@ package log
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/partlog/partlog/retention"
@@ -22,9 +23,14 @@ func (s *sealedBytes) total(list *segments) int64 {
 	return s.bytes + list.active().Size()
 }
 
+// errNamesFirst: segments must go for an append, and somebody has their names, a compaction that swaps most likely. It lets
+// go of write, waits for names and comes again. So what hangs there holds only the appends that find no room without it,
+// each under its own context.
+var errNamesFirst = errors.New("log: names to be taken before segments are dropped")
+
 // makeRoom sees to it that n more bytes fit under Config.MaxBytes, as Config.WhenFull says, and that the device has room to
-// spare for them. The caller holds write.
-func (l *Log) makeRoom(ctx context.Context, n int64) error {
+// spare for them. The caller holds write; named: and names.
+func (l *Log) makeRoom(ctx context.Context, n int64, named bool) error {
 	if l.spare != nil {
 		if err := l.spare(n); err != nil {
 			return err
@@ -38,6 +44,12 @@ func (l *Log) makeRoom(ctx context.Context, n int64) error {
 		return nil
 	}
 	if l.cfg.WhenFull == DropOldest && n <= l.cfg.MaxBytes {
+		if !named {
+			if !l.names.tryLock() {
+				return errNamesFirst
+			}
+			defer l.names.unlock()
+		}
 		dropped, err := l.dropOldest(ctx, total+n-l.cfg.MaxBytes)
 		if dropped || err != nil {
 			return err
@@ -48,7 +60,7 @@ func (l *Log) makeRoom(ctx context.Context, n int64) error {
 
 // dropOldest removes whole segments from the start of the log until excess bytes are gone, rolling the active one if that
 // must go too. Nothing that readers have not been shown is dropped: then it is false, and nothing is changed but for the
-// roll. The files go at once: MaxBytes is what the log may take of the device.
+// roll. The files go at once: MaxBytes is what the log may take of the device. The caller holds names and write.
 func (l *Log) dropOldest(ctx context.Context, excess int64) (dropped bool, err error) {
 	segs := *l.list.Load()
 	n := segs.covering(excess)

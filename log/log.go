@@ -25,6 +25,13 @@ type Log struct {
 	segOpts segment.Options
 	now     func() time.Time
 
+	// names guards the names that the files of sealed segments have, and with them the list but for its end: who renames or
+	// removes them in a log that is open holds it (compaction when it swaps, truncation, retention), and who must find them
+	// where they were. It is held across renames and syncs of the directory, and waited for under the caller's context.
+	// Appends and rolls, which need the end of the list, do not need it. It is taken before write: who holds write may at
+	// most try it.
+	names gate
+
 	// write guards everything that changes the log: appends, rolls, truncation, the start offset, the epoch cache and
 	// the fields below. It is held across system calls, so it is waited for under the caller's context; never across a
 	// callback or a channel operation other than taking the round token (see commit.go). The round token, points.writing,

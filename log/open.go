@@ -94,7 +94,7 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{dir: d, cfg: c, codec: codec, now: d.cfg.Now, write: newGate()}
+	l := &Log{dir: d, cfg: c, codec: codec, now: d.cfg.Now, names: newGate(), write: newGate()}
 	l.fs, l.name, l.tp = d.fs, tp.String(), tp
 	if d.reserve.min > 0 {
 		l.spare = func(n int64) error { return d.reserve.admit(n, l.now()) }

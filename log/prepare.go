@@ -27,6 +27,7 @@ type prepared struct {
 	within      *OpenTransaction // what is written only while this one is open: the rest of it, its marker
 	legacy      bool             // a follower's first batch is of an old format: its first offset is not known
 	synced      bool             // what is in the log was made durable, so that the active segment may be rolled
+	named       bool             // it is placed under Log.names, so that segments may be dropped for it
 }
 
 // encode builds one batch from records, straight into the encoder's buffer, and fills p, which is zero.

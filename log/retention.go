@@ -191,10 +191,10 @@ func (l *Log) saveSnapshots(ctx context.Context, drop []retention.Drop) error {
 
 // dropSome drops the first one, or several that lie below the log start. 0: the log is another one by now.
 func (l *Log) dropSome(ctx context.Context, drop []retention.Drop, cuts uint64) (n int, err error) {
-	if err := l.write.lock(ctx); err != nil {
+	if err := l.lockNames(ctx); err != nil {
 		return 0, err
 	}
-	defer l.write.unlock()
+	defer l.unlockNames()
 	if err := l.ended(); err != nil {
 		return 0, err
 	}

@@ -43,22 +43,22 @@ func (l *Log) Truncate(ctx context.Context, offset int64) (end int64, err error)
 	return end, nil
 }
 
-// exclusive takes what a change of the log's end needs: no append, no roll, no commit round runs until unlock. From here
-// on the call is not to be stopped, so it does not begin while the checkpoints hang in another log's write.
+// exclusive takes what a change of the log's end needs: no swap, no append, no roll, no commit round runs until unlock. From
+// here on the call is not to be stopped, so it does not begin while the checkpoints hang in another log's write.
 func (l *Log) exclusive(ctx context.Context) (unlock func(), err error) {
 	if err := l.admit(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.write.lock(ctx); err != nil {
+	if err := l.lockNames(ctx); err != nil {
 		return nil, err
 	}
 	if err := l.commits.acquire(ctx); err != nil {
-		l.write.unlock()
+		l.unlockNames()
 		return nil, err
 	}
 	unlock = func() {
 		l.commits.release()
-		l.write.unlock()
+		l.unlockNames()
 	}
 	if err := l.ended(); err != nil {
 		unlock()
@@ -69,6 +69,23 @@ func (l *Log) exclusive(ctx context.Context) (unlock func(), err error) {
 		return nil, err
 	}
 	return unlock, nil
+}
+
+// lockNames takes names, then write.
+func (l *Log) lockNames(ctx context.Context) error {
+	if err := l.names.lock(ctx); err != nil {
+		return err
+	}
+	if err := l.write.lock(ctx); err != nil {
+		l.names.unlock()
+		return err
+	}
+	return nil
+}
+
+func (l *Log) unlockNames() {
+	l.write.unlock()
+	l.names.unlock()
 }
 
 // dropBareEpoch forgets an epoch that begins at the log end.

@@ -124,10 +124,10 @@ func (l *Log) liveBounds(ctx context.Context) (*liveBounds, error) {
 	if l.closed.Load() || l.producers == nil {
 		return nil, ErrClosed
 	}
-	if err := l.write.lock(ctx); err != nil {
+	if err := l.lockNames(ctx); err != nil {
 		return nil, err
 	}
-	defer l.write.unlock()
+	defer l.unlockNames()
 	offsets, cuts := l.loadCuts()
 	live := &liveBounds{release: l.cleaner.watch(), offsets: offsets, producers: l.producers.state.Producers(), sizes: map[int64]int64{}, changed: func() bool {
 		_, now := l.loadCuts()
