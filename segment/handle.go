@@ -270,7 +270,9 @@ func (s *Segment) Rename(suffix string) error {
 	if s.o.ReadOnly {
 		return ErrReadOnly
 	}
-	if err := errors.Join(s.dropIndexes(), s.txn.close(s)); err != nil {
+	s.txn.mu.Lock() // until the end: nobody may open the index under the name that it loses
+	defer s.txn.mu.Unlock()
+	if err := errors.Join(s.dropIndexes(), s.txn.closeLocked(s)); err != nil {
 		return err
 	}
 	s.opening.Lock()

@@ -24,7 +24,9 @@ func (s *Segment) Retire(suffix string, gone func() error) error {
 	if suffix == "" {
 		return s.remove(gone)
 	}
-	if err := errors.Join(s.dropIndexes(), s.txn.close(s)); err != nil {
+	s.txn.mu.Lock() // before opening, as whoever reads the index takes them, and until the end: see Rename
+	defer s.txn.mu.Unlock()
+	if err := errors.Join(s.dropIndexes(), s.txn.closeLocked(s)); err != nil {
 		return err
 	}
 	if err := s.retire(suffix, gone); err != nil {
@@ -32,7 +34,7 @@ func (s *Segment) Retire(suffix string, gone func() error) error {
 		if !errors.As(err, &left) {
 			return err
 		}
-		s.txn.miss(left.err)
+		s.txn.gone, s.txn.lost = true, left.err // the answer about aborted transactions
 	}
 	return nil
 }
@@ -42,7 +44,7 @@ type leftBehind struct{ err error }
 
 func (e *leftBehind) Error() string { return e.err.Error() }
 
-// retire renames; mu is held. A derived file that cannot be renamed is left: it belongs to nobody, and an open removes it.
+// retire renames; mu and txn.mu are held. A derived file that cannot be renamed is left: it belongs to nobody, and an open removes it.
 func (s *Segment) retire(suffix string, gone func() error) (err error) {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -57,7 +59,7 @@ func (s *Segment) retire(suffix string, gone func() error) (err error) {
 		return errors.Join(err, s.o.FS.Rename(to, from))
 	}
 	for _, kind := range []string{idxSuffix, timeSuffix, txnSuffix} {
-		if kind == txnSuffix && s.txn.absent() {
+		if kind == txnSuffix && s.txn.none {
 			err = nil
 			break
 		}
@@ -68,11 +70,4 @@ func (s *Segment) retire(suffix string, gone func() error) (err error) {
 		return &leftBehind{err}
 	}
 	return nil
-}
-
-// miss makes err the answer about aborted transactions.
-func (t *txns) miss(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.gone, t.lost = true, err
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -113,4 +114,51 @@ func TestRetireThatMeetsAnErrorLosesNothing(t *testing.T) {
 
 	closed := open(t, 0, Options{FS: fault, ReadOnly: true, Suffix: ".deleted"})
 	require.True(t, errors.Is(closed.Retire("", nil), ErrReadOnly))
+}
+
+// A reader that asks for aborted transactions at any moment of a renaming waits for it, and the renaming not for the reader.
+func TestRenamingBesideAReaderOfAbortedTransactions(t *testing.T) {
+	for name, rename := range map[string]func(s *Segment, meanwhile func() error) error{
+		"Retire": func(s *Segment, meanwhile func() error) error { return s.Retire(".deleted", meanwhile) },
+		"Rename": func(s *Segment, meanwhile func() error) error {
+			s.o.FS.(*vfstest.Fault).Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRename}, Hook: func(vfstest.Op) error { return meanwhile() }})
+			return s.Rename(".deleted")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, txns := retired(t, vfstest.NewFault(memFS(t)))
+			asked := make(chan error, 1)
+			done := make(chan error, 1)
+			go func() {
+				done <- rename(s, func() error {
+					go func() {
+						_, _, err := s.Aborted(0, math.MaxInt64)
+						asked <- err
+					}()
+					time.Sleep(5 * time.Millisecond)
+					return nil
+				})
+			}()
+			for _, ended := range []chan error{done, asked} {
+				select {
+				case err := <-ended:
+					require.NoError(t, err)
+				case <-time.After(10 * time.Second):
+					t.Fatal("both wait for the other")
+				}
+			}
+			readable(t, s, txns)
+		})
+	}
+}
+
+// An index that gets another name while it is about to be synced is synced.
+func TestAnIndexThatIsRenamedInFrontOfItsSyncIsSynced(t *testing.T) {
+	disk := vfstest.NewFault(memFS(t))
+	s, _ := retired(t, disk)
+	require.NoError(t, s.Park())
+	disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpOpen}, Name: "*.index", Hook: func(vfstest.Op) error { return s.Rename(".deleted") }})
+	synced, _ := disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSync}, Name: "*index.deleted", Times: vfstest.Always})
+	require.NoError(t, s.Sync())
+	require.GreaterOrEqual(t, synced(), 2)
 }

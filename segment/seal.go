@@ -202,13 +202,19 @@ func (s *Segment) flushIndexes() error {
 	return nil
 }
 
+// syncNamed syncs a file that is not open here, if it is there. A rename may come between its name and the opening.
 func (s *Segment) syncNamed(kind string) error {
-	f, err := s.o.FS.OpenFile(s.name(kind), os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	for {
+		name := s.name(kind)
+		f, err := s.o.FS.OpenFile(name, os.O_RDWR, 0)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && s.name(kind) != name:
+			continue
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		}
+		return errors.Join(f.Sync(), f.Close())
 	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

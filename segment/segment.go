@@ -31,7 +31,7 @@ type Segment struct {
 
 	// mu serialises whatever changes files or the choice of index objects: append, truncate, seal, the writing part of
 	// recovery, rename, opening indexes. It is held across file I/O, never across a data sync or a callback. Under it:
-	// opening, pub.
+	// txn.mu, then opening; pub.
 	mu       sync.Mutex
 	state    stage          // changed under mu
 	since    int64          // bytesSinceIndex of Kafka; guarded by mu

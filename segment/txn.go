@@ -29,7 +29,7 @@ func aborted(e txnindex.Entry) AbortedTxn {
 
 // txns is the transaction index of a segment; most segments never have one.
 type txns struct {
-	mu     sync.Mutex // guards the fields but dirty; held across the index's file I/O, never together with opening
+	mu     sync.Mutex // guards the fields but dirty; held across the index's file I/O. Under it: opening
 	x      *txnindex.Index
 	open   *txnFile    // x and what its file is counted by
 	none   bool        // there is no file, as far as this process knows
@@ -232,13 +232,6 @@ func (t *txns) truncate(s *Segment, offset int64) error {
 	return err
 }
 
-// absent says that there is no file, for sure.
-func (t *txns) absent() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.none
-}
-
 // synced says whether all that was written is durable.
 func (t *txns) synced() bool {
 	return !t.dirty.Load()
@@ -262,6 +255,11 @@ func (t *txns) sync(s *Segment) error {
 func (t *txns) close(s *Segment) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.closeLocked(s)
+}
+
+// closeLocked is close; mu is held.
+func (t *txns) closeLocked(s *Segment) error {
 	if t.x == nil {
 		return nil
 	}
