@@ -52,19 +52,27 @@ func statusBytes(name string) int64 {
 	return -1
 }
 
+// cost is the time that something took, and how much of the processors; 0: this system does not say.
+type cost struct{ wall, processor time.Duration }
+
+func (c cost) String() string {
+	text := c.wall.Round(time.Millisecond).String()
+	if c.processor > 0 {
+		text += fmt.Sprintf(", %v of processor time", c.processor.Round(time.Millisecond))
+	}
+	return text
+}
+
 type printer struct{ out io.Writer }
 
 func (p printer) head(title string) { fmt.Fprintf(p.out, "\n%s\n", title) }
 
 func (p printer) row(what string, value any) {
-	if d, ok := value.(time.Duration); ok {
-		value = d.Round(time.Millisecond)
-	}
 	fmt.Fprintf(p.out, "  %-24s %v\n", what, value)
 }
 
-func (p printer) rate(what string, n int, took time.Duration) {
-	p.row(what, fmt.Sprintf("%d in %v, %.0f/s", n, took.Round(time.Millisecond), float64(n)/took.Seconds()))
+func (p printer) rate(what string, n int, took cost) {
+	p.row(what, fmt.Sprintf("%d in %v, %.0f/s", n, took, float64(n)/took.wall.Seconds()))
 }
 
 func (p printer) figures(f figures) {

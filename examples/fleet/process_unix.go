@@ -4,6 +4,7 @@ package main
 
 import (
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,15 @@ func limitFiles(n uint64) error {
 	}
 	l.Cur = n
 	return unix.Setrlimit(unix.RLIMIT_NOFILE, &l)
+}
+
+// processorTime is what the process has used so far.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func limitText() string {
