@@ -187,8 +187,8 @@ func (b *background) do(ctx context.Context, r *round) {
 // RunOnce does the background work that is due at now (retention, flushing, checkpoints, removal of deleted partitions and
 // so on), each kind at its interval since it was last done, and returns when it is done. It is how a Manual Dir lives;
 // beside a Dir that is not it only does what the Dir would have done itself a moment later. What failed is tried again at
-// the next interval; it is in Stats, and Events and Logger have it. The error is ErrClosed, ctx's, or what failed now,
-// joined.
+// the next interval; it is in Stats, and Events and Logger have it. A log whose device does not answer is waited for until
+// ctx ends. The error is ErrClosed, ctx's, or what failed now, joined.
 func (d *Dir) RunOnce(ctx context.Context, now time.Time) error {
 	if d.fs == nil {
 		return ErrClosed

@@ -128,11 +128,5 @@ func removeDropped(ctx context.Context, r *round) error {
 
 // removeDue removes the files of deleted partitions whose time has come.
 func removeDue(ctx context.Context, r *round) error {
-	var errs []error
-	for _, folder := range r.b.dir.takeDoomed(r.now) {
-		if err := r.b.dir.removeDoomed(ctx, folder, r.now); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(r.b.dir.removeDoomed(ctx, r.now)...)
 }

@@ -201,7 +201,9 @@ func TestABadValueNamesKeyAndField(t *testing.T) {
 }
 
 func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
-	_, err := ParseConfig(pairs("segment.ms=0 nonsense=1 retention.ms=x"))
+	_, err := ParseConfig(pairs("retention.ms=-5"))
+	require.ErrorContains(t, err, "below 0, and not -1")
+	_, err = ParseConfig(pairs("segment.ms=0 nonsense=1 retention.ms=x"))
 	joined, ok := err.(interface{ Unwrap() []error })
 	require.True(t, ok)
 	require.Len(t, joined.Unwrap(), 3)

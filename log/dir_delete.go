@@ -194,19 +194,27 @@ func (d *Dir) takeDoomed(now time.Time) (due []string) {
 	return due
 }
 
-// removeDoomed removes a folder with all that is in it; after an error it is tried again later. A file that came into its
-// place is nobody's partition, and stays.
-func (d *Dir) removeDoomed(ctx context.Context, folder string, now time.Time) error {
-	err := syncDir(d.fs, ".") // or a crash could give the folder its old name back, and some of its files
-	if err == nil && !isFile(d.fs, folder) {
-		err = removeTree(ctx, d.fs, folder)
+// removeDoomed removes the folders that are due, with all that is in them; those that will not go are tried again later. A file
+// that came into the place of one is nobody's partition, and stays.
+func (d *Dir) removeDoomed(ctx context.Context, now time.Time) (errs []error) {
+	due := d.takeDoomed(now)
+	if len(due) == 0 {
+		return nil
 	}
-	if err != nil {
-		d.doomAt(folder, now.Add(retryRemoval))
-		return fmt.Errorf("remove %s: %w", folder, err)
+	unsure := syncDir(d.fs, ".") // or a crash could give a folder its old name back, and some of its files
+	for _, folder := range due {
+		err := unsure
+		if err == nil && !isFile(d.fs, folder) {
+			err = removeTree(ctx, d.fs, folder)
+		}
+		if err != nil {
+			d.doomAt(folder, now.Add(retryRemoval))
+			errs = append(errs, fmt.Errorf("remove %s: %w", folder, err))
+			continue
+		}
+		d.unmark(folder)
 	}
-	d.unmark(folder)
-	return nil
+	return errs
 }
 
 // isFile says whether name is there and is no directory.
@@ -217,10 +225,7 @@ func isFile(fsys vfs.FS, name string) bool {
 
 // removeAtClose removes what is due when the Dir closes.
 func (d *Dir) removeAtClose() {
-	now := d.cfg.Now()
-	for _, folder := range d.takeDoomed(now) {
-		if err := d.removeDoomed(context.Background(), folder, now); err != nil {
-			d.cfg.Logger.Warn("a deleted partition could not be removed; the next open tries again", "error", err)
-		}
+	for _, err := range d.removeDoomed(context.Background(), d.cfg.Now()) {
+		d.cfg.Logger.Warn("a deleted partition could not be removed; the next open tries again", "error", err)
 	}
 }

@@ -291,6 +291,21 @@ func TestADeletionThatFailsLeavesThePartition(t *testing.T) {
 	require.False(t, l.Recovery().Clean)
 }
 
+func TestManyFoldersGoUnderOneSync(t *testing.T) {
+	disk := vfstest.NewFault(vfs.Mem())
+	b := newRootBed(t, disk, DirConfig{})
+	for n := range int32(9) {
+		b.log("t", n, Config{})
+		require.NoError(t, b.Delete(ctx, TopicPartition{"t", n}))
+	}
+	b.after(0)
+	before := disk.Count(vfstest.OpSyncDir)
+	b.clock.advance(time.Minute)
+	require.Empty(t, b.removeDoomed(ctx, b.clock.now()))
+	require.Equal(t, before+1, disk.Count(vfstest.OpSyncDir))
+	require.Empty(t, b.folders())
+}
+
 // What cannot be removed is seen, and tried again.
 func TestAFolderThatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	disk := vfstest.NewFault(vfs.Mem())
