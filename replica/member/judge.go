@@ -66,15 +66,17 @@ func (m *Member) consult(ctx context.Context, tp log.TopicPartition, q replica.C
 	case m.conf.Self:
 		return m.answer(ctx, at, tp, q)
 	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
+	watching.Go(func() {
 		select {
 		case <-changed:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	})
 	a, err := m.node.AskController(ctx, at, tp, q)
 	if err != nil {
 		return replica.ISRAnswer{Err: replica.RequestTimedOut}
