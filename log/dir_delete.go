@@ -10,10 +10,12 @@ import (
 	"github.com/partlog/partlog/vfs"
 )
 
-// doomed is the folder of a deleted partition, whose files go at due.
+// doomed is the folder of a deleted partition, whose files go at due, and never later than delay from now: the clock may be put
+// back.
 type doomed struct {
 	folder string
 	due    time.Time
+	delay  time.Duration
 }
 
 // retryRemoval is how long a folder waits that could not be removed.
@@ -154,12 +156,12 @@ func (d *Dir) doom(folder string, delay time.Duration) {
 	if delay == Forever {
 		return
 	}
-	d.doomAt(folder, d.cfg.Now().Add(max(delay, 0)))
+	d.doomAfter(folder, d.cfg.Now(), max(delay, 0))
 }
 
-func (d *Dir) doomAt(folder string, due time.Time) {
+func (d *Dir) doomAfter(folder string, now time.Time, delay time.Duration) {
 	d.mu.Lock()
-	d.doomed = append(d.doomed, doomed{folder, due})
+	d.doomed = append(d.doomed, doomed{folder, now.Add(delay), delay})
 	d.mu.Unlock()
 	if d.background != nil { // else OpenDir is not done yet
 		d.background.wake()
@@ -168,9 +170,14 @@ func (d *Dir) doomAt(folder string, due time.Time) {
 
 // removalDue is when the next folder is to be removed.
 func (d *Dir) removalDue(time.Time, bool) (at time.Time, ok bool) {
+	now := d.cfg.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, f := range d.doomed {
+	for i := range d.doomed {
+		f := &d.doomed[i]
+		if latest := now.Add(f.delay); latest.Before(f.due) {
+			f.due = latest
+		}
 		if !ok || f.due.Before(at) {
 			at, ok = f.due, true
 		}
@@ -208,7 +215,7 @@ func (d *Dir) removeDoomed(ctx context.Context, now time.Time) (errs []error) {
 			err = removeTree(ctx, d.fs, folder)
 		}
 		if err != nil {
-			d.doomAt(folder, now.Add(retryRemoval))
+			d.doomAfter(folder, now, retryRemoval)
 			errs = append(errs, fmt.Errorf("remove %s: %w", folder, err))
 			continue
 		}

@@ -72,7 +72,7 @@ func (d *Dir) doomFound(folder string, e fs.DirEntry, delay time.Duration) {
 	if info, err := e.Info(); err == nil && info.ModTime().Before(now) {
 		since = info.ModTime()
 	}
-	d.doomed = append(d.doomed, doomed{folder, since.Add(max(delay, 0))})
+	d.doomed = append(d.doomed, doomed{folder, since.Add(max(delay, 0)), max(delay, 0)})
 }
 
 // markedFolder reads the name of a folder that is a partition's, but no live one's.

@@ -71,8 +71,8 @@ func (l *Log) discardDue(now int64) (waiting int, err error) {
 	}
 	delay := l.deleteDelay()
 	err = l.discard(l.discards.take(func(w *discarded) bool {
-		waited := now - w.marked
-		return w.promptly || waited >= delay || waited < 0 // the clock went back: how long it is nobody knows
+		w.marked = min(w.marked, now) // a clock that went back begins the wait anew: it is neither cut short nor lasts for years
+		return w.promptly || now-w.marked >= delay
 	}))
 	return l.discards.count(), err
 }

@@ -62,7 +62,11 @@ func (s *Segment) waited(next Incoming, now time.Time, m marks) int64 {
 	if first, err := s.firstTimestampOf(m); err == nil && first >= 0 {
 		return next.MaxTimestamp - first
 	}
-	return now.UnixMilli() - s.created.Load()
+	created := s.created.Load()
+	if now.UnixMilli() < created && s.created.CompareAndSwap(created, now.UnixMilli()) { // the clock was put back: its age begins anew
+		return 0
+	}
+	return now.UnixMilli() - created
 }
 
 func (s *Segment) indexFull() bool {

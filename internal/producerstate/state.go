@@ -218,10 +218,11 @@ func (s *State) SetEnd(offset int64) {
 	}
 }
 
-// ExpireDue is Expire, but only if ExpireEvery has gone by since the last time: call it with every append.
+// ExpireDue is Expire, but only if ExpireEvery has gone by since the last time, or the clock was put back: call it with every
+// append.
 func (s *State) ExpireDue(now int64) int {
 	s.clock = now
-	if now < s.nextExpiry {
+	if now < s.nextExpiry && now >= s.nextExpiry-s.cfg.ExpireEvery {
 		return 0
 	}
 	return s.Expire(now)
