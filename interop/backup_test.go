@@ -51,6 +51,7 @@ func fill(t *testing.T, b *Broker) {
 		_, err := b.ProduceTransaction("paid", fmt.Sprintf("id %d", i%3), end, numbered(end, 30))
 		require.NoError(t, err)
 	}
+	settled(t, b)
 	_, err := b.DeleteRecords("paid", 7)
 	require.NoError(t, err)
 	before := b.cleanings("table")
@@ -92,8 +93,7 @@ func TestABrokersRootIsBackedUpAndRestoredAsCleanlyStopped(t *testing.T) {
 	_, err = live.Send("paid", numbered("live on", 3))
 	require.NoError(t, err)
 	require.NoError(t, live.End(true))
-	got, err := b.Consume("paid", "read_committed", 0)
-	require.NoError(t, err)
+	got := settled(t, b)
 	require.Equal(t, "live on 2", string(got.Records[len(got.Records)-1].Value))
 	require.NoError(t, live.Close())
 	goesOn(t, b)
@@ -103,6 +103,9 @@ func TestABrokersRootIsBackedUpAndRestoredAsCleanlyStopped(t *testing.T) {
 
 	require.NoError(t, b.UseRoot(home))
 	opensAsStopped(t, b)
+	live, err = b.NewProducer(map[string]string{"transactional.id": "live"}) // here the transaction is still open: that aborts it
+	require.NoError(t, err)
+	require.NoError(t, live.Close())
 	fill(t, b)
 	want = held(t, b, copied)
 	b.Kill()
@@ -140,10 +143,21 @@ func goesOn(t *testing.T, b *Broker) {
 		_, err := b.ProduceTransaction("paid", fmt.Sprintf("more %d", i), end, numbered(end, 5))
 		require.NoError(t, err)
 	}
-	got, err := b.Consume("paid", "read_committed", 0)
-	require.NoError(t, err)
+	got := settled(t, b)
 	require.Equal(t, "commit 4", string(got.Records[len(got.Records)-1].Value))
 	for _, r := range got.Records {
 		require.NotContains(t, string(r.Value), "abort")
 	}
+}
+
+// settled waits until the last marker is written, which is after the commit or abort has been answered: what committed readers see.
+func settled(t *testing.T, b *Broker) (got Consumed) {
+	t.Helper()
+	all, err := b.Consume("paid", "read_uncommitted", 0)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		got, err = b.Consume("paid", "read_committed", 0)
+		return err == nil && len(all.Records) > 0 && got.EndOffset > all.Records[len(all.Records)-1].Offset
+	}, 30*time.Second, 20*time.Millisecond)
+	return got
 }
