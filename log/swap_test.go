@@ -7,11 +7,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/vfs"
 	"github.com/partlog/partlog/vfs/vfstest"
@@ -25,8 +28,9 @@ var swapConfig = Config{Cleanup: Compact | Delete, RetentionTime: Forever, Index
 type swapBed struct {
 	*bed
 	disk    *vfstest.Fault
-	release func()     // the swap goes on
-	ended   chan error // of the compaction
+	fails   atomic.Int64 // so many calls of the swap, from the one that hangs on, fail
+	release func()       // the swap goes on
+	ended   chan error   // of the compaction
 }
 
 var last = strings.Repeat("1", 400)
@@ -88,7 +92,7 @@ func stopInSwap(t *testing.T, c Config, n int) *swapBed {
 	seen := 0
 	disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRename, vfstest.OpSyncDir}, Times: vfstest.Always, Hook: func(op vfstest.Op) error {
 		mu.Lock()
-		if seen > n || !ofSwap(op) || seen == 0 && op.Kind != vfstest.OpRename {
+		if !ofSwap(op) || seen == 0 && op.Kind != vfstest.OpRename {
 			mu.Unlock()
 			return nil
 		}
@@ -98,6 +102,9 @@ func stopInSwap(t *testing.T, c Config, n int) *swapBed {
 		if here {
 			close(reached)
 			<-gate
+		}
+		if b.fails.Add(-1) >= 0 {
+			return syscall.EIO
 		}
 		return nil
 	}})
@@ -174,6 +181,48 @@ func TestAppendsGoOnWhileASwapHangs(t *testing.T) {
 			b.open()
 			require.Equal(t, want, b.committed())
 		})
+	}
+}
+
+// A swap that fails at any of its calls, and is taken back or not, while appends go on: what was acknowledged stays, and a
+// log whose swap could be neither finished nor taken back says so.
+func TestAppendsBesideASwapThatFails(t *testing.T) {
+	for n, step := range swapSteps(t, swapConfig) {
+		for _, fails := range []int64{1, 1000} {
+			t.Run(fmt.Sprint(n, " ", step, ": ", fails), func(t *testing.T) {
+				t.Parallel()
+				b := stopInSwap(t, swapConfig, n)
+				want := map[string]string{"a": "2", "b": "1", "c": "2", "d": last, "e": "1"}
+				add := func(key string) {
+					require.NoError(t, errOf(b.Append(ctx, record.Record{Key: []byte(key), Value: []byte("1")})))
+					want[key] = "1"
+				}
+				add("before")
+				require.NoError(t, b.Roll(ctx))
+				add("behind")
+				b.fails.Store(fails)
+				err := b.goOn(t)
+				b.fails.Store(0)
+				if fails > 1 {
+					require.ErrorIs(t, err, compaction.ErrUnsettled)
+					require.ErrorIs(t, b.Err(), ErrFailed)
+					require.ErrorIs(t, errOf(b.Append(ctx, record.Record{})), ErrFailed)
+					_ = b.dir.Close()
+				} else {
+					require.ErrorIs(t, err, syscall.EIO)
+					require.NoError(t, b.Err())
+					add("later")
+					require.Equal(t, want, b.committed())
+					b.silent()
+					b.silentAtRest()
+				}
+				b.open()
+				require.Equal(t, want, b.committed())
+				b.compact(CompactOptions{Force: true})
+				require.Equal(t, want, b.committed())
+				b.silentAtRest()
+			})
+		}
 	}
 }
 
