@@ -247,34 +247,14 @@ func (x *Index) Full() bool { return x.t.Sealed() || x.t.Len() >= x.max }
 // Entries iterates the entries there are at its start, in order. An error comes once and last. Entries that are
 // truncated away meanwhile may be missing. The index may be changed and closed by the loop's body.
 func (x *Index) Entries() iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
-		err := x.t.Chunks(func(_ int, b []byte) bool {
-			for ; len(b) > 0; b = b[EntrySize:] {
-				if !yield(x.decode(b), nil) {
-					return false
-				}
-			}
-			return true
-		})
-		if err != nil {
-			yield(Entry{}, x.damage(err))
-		}
-	}
+	return mapped.Entries(x.t, x.decode, x.damage)
 }
 
 // Truncate drops the entries with an Offset of at least offset and cuts the file to what is left. It is durable after
 // Sync. A sealed index becomes active again, whether or not anything is dropped: its mapping is given up before the
 // file is touched. Readers that are in it start over. After an error it can be tried again.
 func (x *Index) Truncate(offset int64) error {
-	keep := 0
-	if rel, ok := mapped.Relative(x.base, offset); ok {
-		_, slot, err := x.t.Floor(offsetKey, rel-1)
-		if err != nil {
-			return x.damage(err)
-		}
-		keep = slot + 1
-	}
-	return x.readOnly(x.damage(x.t.Truncate(keep)))
+	return x.readOnly(x.damage(x.t.TruncateFrom(offsetKey, x.base, offset)))
 }
 
 // Flush hands everything to the operating system and cuts padding off: the file is exactly the entries. After an error

@@ -1,49 +1,13 @@
 package interop
 
-import (
-	"encoding/json"
-	"fmt"
+import "github.com/partlog/partlog/internal/golden"
+
+// Record, Digest and Header are one record as JSON, in the shape of records.jsonl of the golden folders.
+type (
+	Record = golden.Record
+	Digest = golden.Digest
+	Header = golden.Header
 )
-
-// Record is one record as JSON, in the shape of records.jsonl of the golden folders. A nil Key or Value is null.
-type Record struct {
-	Offset        int64    `json:"offset"`
-	Timestamp     int64    `json:"timestamp"`
-	TimestampType string   `json:"timestampType,omitempty"`
-	Key           []byte   `json:"key"`
-	Value         []byte   `json:"value"`
-	KeyDigest     *Digest  `json:"keyDigest,omitempty"`
-	ValueDigest   *Digest  `json:"valueDigest,omitempty"`
-	Headers       []Header `json:"headers"`
-}
-
-// Digest stands for a long key or value.
-type Digest struct {
-	Length int    `json:"length"`
-	SHA256 string `json:"sha256"`
-}
-
-// Header is ["name", "base64" or null] on the wire; a nil Value is null.
-type Header struct {
-	Key   string
-	Value []byte
-}
-
-func (h Header) MarshalJSON() ([]byte, error) { return json.Marshal([]any{h.Key, h.Value}) }
-
-func (h *Header) UnmarshalJSON(b []byte) error {
-	var pair []json.RawMessage
-	if err := json.Unmarshal(b, &pair); err != nil {
-		return err
-	}
-	if len(pair) != 2 {
-		return fmt.Errorf("interop: header of %d parts", len(pair))
-	}
-	if err := json.Unmarshal(pair[0], &h.Key); err != nil {
-		return err
-	}
-	return json.Unmarshal(pair[1], &h.Value)
-}
 
 // Batch is one batch as Kafka parses it.
 type Batch struct {

@@ -15,11 +15,11 @@ import (
 type Record struct {
 	Offset        int64    `json:"offset"`
 	Timestamp     int64    `json:"timestamp"`
-	TimestampType string   `json:"timestampType"` // "CreateTime", "LogAppendTime" or "NoTimestampType"
-	Key           []byte   `json:"key"`           // nil for null, and when KeyDigest is set
-	Value         []byte   `json:"value"`         // nil for null, and when ValueDigest is set
-	KeyDigest     *Digest  `json:"keyDigest"`     // in place of a key above 4096 bytes
-	ValueDigest   *Digest  `json:"valueDigest"`   // in place of a value above 4096 bytes
+	TimestampType string   `json:"timestampType,omitempty"` // "CreateTime", "LogAppendTime" or "NoTimestampType"
+	Key           []byte   `json:"key"`                     // nil for null, and when KeyDigest is set
+	Value         []byte   `json:"value"`                   // nil for null, and when ValueDigest is set
+	KeyDigest     *Digest  `json:"keyDigest,omitempty"`     // in place of a key above 4096 bytes
+	ValueDigest   *Digest  `json:"valueDigest,omitempty"`   // in place of a value above 4096 bytes
 	Headers       []Header `json:"headers"`
 }
 
@@ -34,6 +34,9 @@ type Header struct {
 	Key   string
 	Value []byte
 }
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (h Header) MarshalJSON() ([]byte, error) { return json.Marshal([]any{h.Key, h.Value}) }
 
 // UnmarshalJSON reads the two-element list ["name", "base64" or null].
 func (h *Header) UnmarshalJSON(b []byte) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"math"
 	"sync"
 
@@ -87,6 +88,24 @@ func (t *Table) Chunks(f func(first int, entries []byte) bool) error {
 		}
 	}
 	return nil
+}
+
+// Entries iterates what Chunks gives as values of the caller's. A failure comes once and last, as the caller words it.
+func Entries[E any](t *Table, decode func(b []byte) E, worded func(error) error) iter.Seq2[E, error] {
+	return func(yield func(E, error) bool) {
+		err := t.Chunks(func(_ int, b []byte) bool {
+			for ; len(b) > 0; b = b[t.size:] {
+				if !yield(decode(b), nil) {
+					return false
+				}
+			}
+			return true
+		})
+		if err != nil {
+			var none E
+			yield(none, worded(err))
+		}
+	}
 }
 
 type want uint8

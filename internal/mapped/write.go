@@ -246,6 +246,19 @@ func (t *Table) Truncate(keep int) error {
 	return t.trim(s.src)
 }
 
+// TruncateFrom is Truncate before the first entry whose key, an offset above base, stands for offset or a later one.
+func (t *Table) TruncateFrom(key Key, base, offset int64) error {
+	keep := 0
+	if rel, ok := Relative(base, offset); ok {
+		_, slot, err := t.Floor(key, rel-1)
+		if err != nil {
+			return err
+		}
+		keep = slot + 1
+	}
+	return t.Truncate(keep)
+}
+
 // shortened is s without the entries from keep on, in memory of its own: readers may still be in the old tail.
 func (t *Table) shortened(s *state, keep int) (*state, error) {
 	c := t.chunk()
