@@ -400,6 +400,10 @@ func (l *Log) takeOver(k known) error {
 		return err
 	}
 	defer l.write.unlock()
+	if err := l.commits.acquire(context.Background()); err != nil { // a round reads them
+		return err
+	}
+	defer l.commits.release()
 	if l.ended() != nil || k.producers.state.End() != l.load().LogEnd {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/partlog/partlog/segment"
@@ -54,6 +55,13 @@ func (d *discards) take(due func(w *discarded) bool) (taken []discarded) {
 	clear(d.waiting[len(keep):])
 	d.waiting = keep
 	return taken
+}
+
+// waits says whether another segment of that base waits.
+func (d *discards) waits(base int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.waiting, func(w discarded) bool { return w.seg != nil && w.seg.Base() == base })
 }
 
 func (d *discards) count() int {
@@ -177,11 +185,31 @@ func (l *Log) dropOne(seg *segment.Segment, below bool, sync func() error) error
 
 // retire marks the files of a segment. A directory that has no room for longer names loses the files at once.
 func (l *Log) retire(seg *segment.Segment, gone func() error) error {
-	err := seg.Retire(".deleted", gone)
+	suffix, err := l.unusedMark(seg.Base())
+	if err == nil {
+		err = seg.Retire(suffix, gone)
+	}
 	if isNoSpace(err) {
 		err = seg.Retire("", gone)
 	}
 	return err
+}
+
+// unusedMark is a suffix for the files of a dropped segment that no file has: what a compaction replaced by the segment may
+// still wait for its removal, and those who read it find it by name.
+func (l *Log) unusedMark(base int64) (suffix string, err error) {
+	suffix = ".deleted"
+	for n := 1; l.discards.waits(base); n++ {
+		_, err := l.fs.Stat(l.path(segment.FileName(base, ".log") + suffix))
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		suffix = fmt.Sprintf(".%d.deleted", n)
+	}
+	return suffix, nil
 }
 
 // dropped makes the log begin behind the first n segments, which are gone from the folder.

@@ -55,7 +55,11 @@ func (l *Log) resetTo(offset int64, segs segments) error {
 
 // replaceLast puts an empty segment at offset in the place of the one that is left, which is empty too.
 func (l *Log) replaceLast(old *segment.Segment, offset int64) error {
-	if err := old.Rename(".deleted"); err != nil {
+	suffix, err := l.unusedMark(old.Base())
+	if err == nil {
+		err = old.Rename(suffix)
+	}
+	if err != nil {
 		return err
 	}
 	if err := l.syncDir(); err != nil {

@@ -227,7 +227,11 @@ func (l *Log) dropSegments(segs segments, from int) error {
 		l.list.Store(&rest)
 	}
 	for i := len(segs) - 1; i >= from; i-- {
-		if err := segs[i].Rename(".deleted"); err != nil {
+		suffix, err := l.unusedMark(segs[i].Base())
+		if err == nil {
+			err = segs[i].Rename(suffix)
+		}
+		if err != nil {
 			return err
 		}
 		if err := l.syncDir(); err != nil {
