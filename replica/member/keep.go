@@ -129,6 +129,9 @@ func (m *Member) serve(registered *controller.Registered) error {
 		if err != nil {
 			return err
 		}
+		if err := m.setStrays(ctx, all); err != nil {
+			return err
+		}
 		m.board.open(all)
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, m.conf.ask())

@@ -28,6 +28,11 @@ type Config struct {
 	Host string
 	Port int
 
+	// Strays sets aside, before the member first serves, what the Dir has of partitions that are no longer this node's: deleted,
+	// made anew under another topic id, or given to others while it was down. Their folders get the suffix -stray and keep what
+	// they hold; see log.Dir.SetStray. false: they stay as they are, as logs in the Dir that are not replicated must.
+	Strays bool
+
 	SessionTTL time.Duration // zookeeper.session.timeout.ms, 18 s: how long a member that died counts as alive
 	Retry      time.Duration // pause before something that failed is tried again, 1 s
 
