@@ -108,7 +108,11 @@ func TestHandedOverPartitionsReplaceTheEmptyOnesOfALogDirectory(t *testing.T) {
 		for _, tp := range []TopicPartition{{"t", 0}, {"u", 1}} {
 			l, err := d.Open(context.Background(), tp, Config{})
 			require.NoError(t, err)
-			require.NoError(t, l.SetTopicID(foreignID))
+			id := foreignID
+			if tp.Topic == "u" {
+				id[0]++
+			}
+			require.NoError(t, l.SetTopicID(id))
 			if tp.Topic == "u" {
 				_, err = l.Append(context.Background(), values(1, 1)...)
 				require.NoError(t, err)
