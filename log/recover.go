@@ -215,6 +215,9 @@ func (l *Log) setAside(seg *segment.Segment, why string) error {
 		if err := syncDir(l.fs, "."); err != nil {
 			return err
 		}
+		if err := l.syncDir(); err != nil { // before what is derived goes: a power loss may undo the rename alone
+			return err
+		}
 	}
 	return discard(seg)
 }
