@@ -98,7 +98,9 @@ func (p *Producer) write(ctx context.Context, recs []record.Record) (Appended, e
 		e.builder.SetProducer(nil)
 		encoders.Put(e)
 	}()
-	_ = p.l.write.lock(context.Background())
+	if err := p.l.write.lock(ctx); err != nil {
+		return notAppended, err
+	}
 	next := p.l.nextSequence(p.id, p.epoch)
 	p.l.write.unlock()
 	as := record.Producer{ID: p.id, Epoch: p.epoch, BaseSequence: next, Transactional: p.begun}

@@ -115,7 +115,7 @@ func (x *writers) handleSends(t *rapid.T) {
 		s.BaseSequence = after(p.batches[len(p.batches)-1].ends, 1)
 	}
 	repeats, refused := x.judge(s, AppendOptions{})
-	if refused == nil && x.lostTxn(h) {
+	if refused == nil && x.lostTxn(h) || x.foreignTxn(h) {
 		refused = ErrTxnState
 	}
 	base, err := h.p.Append(ctx, x.values(s.n)...)
@@ -141,6 +141,12 @@ func (x *writers) lostTxn(h *handle) bool {
 	return h.begun && h.p.first >= 0 && (p == nil || p.txn != h.p.first)
 }
 
+// foreignTxn says that a transaction is open which a handle that has begun one would join with its first record.
+func (x *writers) foreignTxn(h *handle) bool {
+	p := x.known.producers[h.id]
+	return h.begun && h.p.first < 0 && p != nil && p.txn >= 0 && p.epoch <= h.epoch
+}
+
 func (x *writers) handleBegins(t *rapid.T) {
 	h := x.someHandle(t)
 	err := h.p.Begin()
@@ -154,7 +160,7 @@ func (x *writers) handleBegins(t *rapid.T) {
 
 func (x *writers) handleEnds(t *rapid.T) {
 	h, commit := x.someHandle(t), rapid.Bool().Draw(t, "commit")
-	lost := commit && x.lostTxn(h)
+	lost, empty := commit && x.lostTxn(h), commit && h.begun && h.p.first < 0
 	var err error
 	if commit {
 		err = h.p.Commit(ctx)
@@ -166,7 +172,7 @@ func (x *writers) handleEnds(t *rapid.T) {
 		return
 	}
 	p := x.known.producers[h.id]
-	if !lost && (p == nil || p.txn < 0) {
+	if empty || !lost && (p == nil || p.txn < 0) {
 		require.NoError(x.t, err)
 		h.begun = false
 		return
