@@ -87,7 +87,7 @@ func (p *Producer) Append(ctx context.Context, recs ...record.Record) (base int6
 	return res.Base, err
 }
 
-// errOvertaken is internal: a sequence number was taken by somebody else between Producer.next and the append. The batch
+// errOvertaken is internal: a sequence number was taken by somebody else between Producer.write's look and the append. The batch
 // would be taken for a repetition of another one, and not be written.
 var errOvertaken = errors.New("log: the sequence number is not the next one any more")
 
@@ -208,10 +208,13 @@ func (l *Log) nextSequence(id int64, epoch int16) int32 {
 	return record.IncrementSequence(known.LastSequence, 1)
 }
 
-func (p *Producer) entry() (producerstate.Entry, bool) {
-	_ = p.l.write.lock(context.Background())
+func (p *Producer) entry(ctx context.Context) (known producerstate.Entry, ok bool, err error) {
+	if err := p.l.write.lock(ctx); err != nil {
+		return known, false, err
+	}
 	defer p.l.write.unlock()
-	return p.l.producers.state.Producer(p.id)
+	known, ok = p.l.producers.state.Producer(p.id)
+	return known, ok, nil
 }
 
 // Begin makes the records from now on a transaction, which comes into being with the first of them. ErrTxnState: one is
@@ -222,7 +225,7 @@ func (p *Producer) Begin() error {
 	if err := p.admit(context.Background()); err != nil {
 		return err
 	}
-	if known, ok := p.entry(); p.begun || ok && known.TxnFirstOffset >= 0 {
+	if known, ok, _ := p.entry(context.Background()); p.begun || ok && known.TxnFirstOffset >= 0 {
 		return fmt.Errorf("%w: producer %d has a transaction", ErrTxnState, p.id)
 	}
 	p.begun, p.first, p.last = true, -1, unconfirmed{}
@@ -266,7 +269,10 @@ func (p *Producer) end(ctx context.Context, how ending) error {
 	if err := p.admit(ctx); err != nil {
 		return err
 	}
-	known, ok := p.entry()
+	known, ok, err := p.entry(ctx)
+	if err != nil {
+		return err
+	}
 	open := ok && known.TxnFirstOffset >= 0
 	if how == commits && p.first < 0 || how == abandons && !open {
 		p.begun = false // no record of its own came, or none is left to be abandoned
@@ -276,7 +282,7 @@ func (p *Producer) end(ctx context.Context, how ending) error {
 	if how == commits {
 		m.within = p.transaction()
 	}
-	_, err := p.l.append(ctx, &m, &AppendOptions{})
+	_, err = p.l.append(ctx, &m, &AppendOptions{})
 	p.note(err, how, nil)
 	p.begun = p.begun && err != nil && !isUnconfirmed(err)
 	return err

@@ -103,7 +103,7 @@ func (w *roots) abort(tp TopicPartition, key string) error {
 	}
 	return w.step("an aborted transaction in "+tp.String(), func() error {
 		p := l.Producer(77, 0)
-		if known, ok := p.entry(); ok {
+		if known, ok, _ := p.entry(ctx); ok {
 			p = l.Producer(77, known.Epoch)
 		}
 		w.serial++

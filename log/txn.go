@@ -117,7 +117,9 @@ func (l *Log) AbortTransaction(ctx context.Context, t OpenTransaction) (Appended
 	if err := l.admit(ctx); err != nil {
 		return notAppended, err
 	}
-	_ = l.write.lock(context.Background())
+	if err := l.write.lock(ctx); err != nil {
+		return notAppended, err
+	}
 	known, ok := l.producers.state.Producer(t.ProducerID)
 	l.write.unlock()
 	if !ok || known.TxnFirstOffset < 0 || known.TxnFirstOffset != t.FirstOffset {
