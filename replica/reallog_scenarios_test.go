@@ -183,6 +183,37 @@ func TestANewFollowerBeginsInsideABatch(t *testing.T) {
 	require.Equal(t, []NodeID{1, 2}, leader.p.Status().ISR)
 }
 
+// A leader that was away has written 4 to 5 and 6 of its own; the next one has 4 to 7 in one batch and deleted everything below
+// 6, so that this is also where it says that histories part. The log is cut there, though its 4 and 5 are of the other history,
+// and then the leader's batch begins below its end.
+func TestAReplicaIsCutWhereTheLeadersLogStartsInsideABatch(t *testing.T) {
+	c := newRealCluster(t, 1, 2)
+	one, two := c.nodes[1], c.nodes[2]
+	both := []NodeID{1, 2}
+	c.assign(Assign{Leader: 1, Replicas: both, ISR: both})
+	c.step(one, Produce{Tag: 1, Raw: batchOf(t, "0", "1", "2", "3"), Acks: -1})
+	c.rounds(3)
+	require.Equal(t, None, c.replies[1].Err)
+	c.step(one, Produce{Tag: 2, Raw: batchOf(t, "lost", "lost"), Acks: 1})
+	c.step(one, Produce{Tag: 3, Raw: batchOf(t, "lost"), Acks: 1})
+
+	c.fetches = nil
+	next := Assign{Leader: 2, LeaderEpoch: 1, PartitionEpoch: 1, Replicas: both, ISR: []NodeID{2}}
+	c.step(two, next)
+	c.step(two, Produce{Tag: 4, Raw: batchOf(t, "4", "5", "6", "7"), Acks: -1})
+	require.NoError(t, two.log.DeleteRecords(t.Context(), 6))
+	c.step(two, LogChanged{State: realState(two.log)})
+	require.Equal(t, []log.EpochEntry{{Epoch: 1, Start: 6}}, two.log.Epochs())
+	c.step(one, next)
+	c.rounds(6)
+	o := one.log.Offsets()
+	require.Equal(t, [3]int64{6, 8, 8}, [3]int64{o.LogStart, o.HighWatermark, o.LogEnd})
+	require.Equal(t, two.bytesOf(), one.bytesOf())
+	require.Equal(t, two.log.Epochs(), one.log.Epochs())
+	require.Nil(t, one.p.Status().LastError)
+	require.Equal(t, []NodeID{2, 1}, two.p.Status().ISR)
+}
+
 // latest is the answer for the latest offset, by who asks.
 func (n *realNode) latest(from NodeID, i log.Isolation) int64 {
 	v := n.p.View(from, -1, i, n.log.Offsets().LastStable)

@@ -61,9 +61,10 @@ func (p *Partition) outOfRange(r Result) {
 	}
 }
 
-// rescue empties a log whose leader's start lies inside a batch: what comes begins below it. False if that is not it.
+// rescue empties a log that ends where the leader's log starts, inside a batch: what comes begins below it. Whatever the log
+// still has is deleted at the leader, and may be of another history. False if that is not it.
 func (p *Partition) rescue(w work) bool {
-	if p.state.LogStart != p.state.LogEnd {
+	if max(p.state.LogStart, w.marks.LogStart) < p.state.LogEnd {
 		return false
 	}
 	first, last, ok := span(w.raw)
