@@ -277,6 +277,57 @@ func TestACopyOfAnEndOfATransactionDoesNotEndTheNextOne(t *testing.T) {
 	require.Equal(t, []string{"first", "second"}, readAll(t, s, log.ReadCommitted))
 }
 
+// wire is a transport whose other end is the test.
+type wire struct {
+	sent    chan Message
+	deliver chan func(Envelope)
+}
+
+func (w wire) Send(_ NodeID, _ log.TopicPartition, m Message) { w.sent <- m }
+
+func (w wire) Serve(ctx context.Context, deliver func(Envelope)) error {
+	w.deliver <- deliver
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// The first request is slow, the second one is still on its way when the answer to the first comes: that does not count, since the
+// second could still end the producer's next transaction.
+func TestAnEndOfATransactionIsDoneWhenNoCopyOfItIsLeft(t *testing.T) {
+	d, err := log.OpenDir("mem", log.DirConfig{FS: vfs.Mem()})
+	require.NoError(t, err)
+	w := wire{make(chan Message, 16), make(chan func(Envelope), 1)}
+	n, err := NewNode(NodeConfig{Config: Config{Self: 1, FetchLimit: 10 * time.Millisecond}, Dir: d, Transport: w})
+	require.NoError(t, err)
+	deliver := <-w.deliver
+	done := make(chan int64, 1)
+	go func() {
+		got, err := n.Remote(2, ordersZero).EndTxn(context.Background(), record.Producer{ID: 1}, true, log.EndTxnOptions{})
+		require.NoError(t, err)
+		done <- got.Base
+	}()
+	answer := func(tag uint64, base int64) {
+		r := refusal(None)
+		r.Base, r.Last = base, base
+		deliver(Envelope{From: 2, Partition: ordersZero, Message: Answer{From: 2, Tag: tag, Result: r}})
+	}
+	first := (<-w.sent).(EndTxn)
+	second := (<-w.sent).(EndTxn)
+	require.Greater(t, second.Tag, first.Tag)
+	answer(first.Tag, 10)
+	for asking := true; asking; {
+		select {
+		case m := <-w.sent:
+			answer(m.(EndTxn).Tag, 12)
+		case base := <-done:
+			require.Equal(t, int64(12), base)
+			asking = false
+		}
+	}
+	require.NoError(t, n.Close())
+	require.NoError(t, d.Close())
+}
+
 func TestWhoAsksIsToldThatTheNodeIsGone(t *testing.T) {
 	g := newGroup(t, log.Config{Durability: log.Buffered}, 1, 2)
 	g.produce("a")

@@ -26,7 +26,7 @@ func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetc
 		return nil, of(err, r.tp)
 	}
 	e := o.request(ctx, offset)
-	res, err := r.node.ask(ctx, r.at, r.tp, e.MaxWait, func(tag uint64) Message {
+	res, err := r.node.ask(ctx, r.at, r.tp, asking{patience: e.MaxWait}, func(tag uint64) Message {
 		e.Tag = tag
 		return e
 	})
@@ -38,15 +38,17 @@ func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetc
 
 // EndOfEpoch is Handle.EndOfEpoch at the other node.
 func (r *Remote) EndOfEpoch(ctx context.Context, epoch int32, leaderEpoch *int32) (log.EpochEnd, error) {
-	res, err := r.node.ask(ctx, r.at, r.tp, 0, func(tag uint64) Message {
+	res, err := r.node.ask(ctx, r.at, r.tp, asking{}, func(tag uint64) Message {
 		return EpochRequest{From: NoNode, Tag: tag, LeaderEpoch: given(leaderEpoch), Epoch: epoch}
 	})
 	return epochEnd(r.tp, res, err)
 }
 
-// EndTxn is Handle.EndTxn at the other node. If ctx ends before the answer, it is unknown whether the marker is in the log, or
-// will be: until a later EndTxn for this producer has been answered, the producer must not begin another transaction. A request
-// that arrives after a later one of the same producer is not carried out.
+// EndTxn is Handle.EndTxn at the other node. When it has been answered, no copy of the request that is still on its way can end
+// the producer's next transaction: a request that arrives after a later one of the same producer is not carried out, and only
+// the answer to what was sent last counts; the pause before it is sent again doubles. If ctx ends before the answer, it is unknown
+// whether the marker is in the log, or will be: until a later EndTxn for this producer has been answered, the producer must not
+// begin another transaction.
 func (r *Remote) EndTxn(ctx context.Context, p record.Producer, commit bool, o log.EndTxnOptions) (log.Appended, error) {
 	if err := o.Validate(); err != nil {
 		return nothing, err
@@ -55,7 +57,7 @@ func (r *Remote) EndTxn(ctx context.Context, p record.Producer, commit bool, o l
 	if deadline, ok := ctx.Deadline(); ok {
 		m.Timeout = max(time.Until(deadline), 1)
 	}
-	res, err := r.node.ask(ctx, r.at, r.tp, 0, func(tag uint64) Message {
+	res, err := r.node.ask(ctx, r.at, r.tp, asking{lastCounts: true}, func(tag uint64) Message {
 		m.Tag, m.BrokerEpoch = tag, r.node.brokerEpoch()
 		return m
 	})
@@ -92,13 +94,18 @@ type awaited struct {
 	answer chan Message // of capacity 1; what comes second is not needed
 }
 
-// ask sends a request until it is answered, each time with another tag: whichever answer comes first counts. patience is how
-// long the other side may take by what the request itself says.
-func (n *Node) ask(ctx context.Context, at NodeID, tp log.TopicPartition, patience time.Duration, request func(tag uint64) Message) (Result, error) {
+// asking is how a request is repeated until it is answered.
+type asking struct {
+	patience   time.Duration // how long the other side may take by what the request itself says
+	lastCounts bool          // an answer to what was sent before the last time means nothing
+}
+
+// ask sends a request until it is answered, each time with another tag.
+func (n *Node) ask(ctx context.Context, at NodeID, tp log.TopicPartition, how asking, request func(tag uint64) Message) (Result, error) {
 	if err := tp.Validate(); err != nil {
 		return Result{}, err
 	}
-	m, err := n.exchange(ctx, at, tp, patience, request)
+	m, err := n.exchange(ctx, at, tp, how, request)
 	if err != nil {
 		return Result{}, err
 	}
@@ -109,16 +116,19 @@ func (n *Node) ask(ctx context.Context, at NodeID, tp log.TopicPartition, patien
 	return a.Result, nil
 }
 
-func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, patience time.Duration, request func(tag uint64) Message) (Message, error) {
+func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, how asking, request func(tag uint64) Message) (Message, error) {
 	wait := awaited{at, make(chan Message, 1)}
+	pause := how.patience + n.conf.Config.withDefaults().FetchLimit
 	var tags []uint64
-	defer func() {
+	forget := func() {
 		n.asking.Lock()
 		defer n.asking.Unlock()
 		for _, tag := range tags {
 			delete(n.awaited, tag)
 		}
-	}()
+		tags = tags[:0]
+	}
+	defer forget()
 	for {
 		n.asking.Lock()
 		n.lastAsk++
@@ -127,7 +137,7 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, p
 		n.asking.Unlock()
 		tags = append(tags, tag)
 		n.conf.Transport.Send(at, tp, request(tag))
-		again := time.NewTimer(patience + n.conf.Config.withDefaults().FetchLimit)
+		again := time.NewTimer(pause)
 		select {
 		case m := <-wait.answer:
 			again.Stop()
@@ -140,13 +150,18 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, p
 			again.Stop()
 			return nil, ErrNodeClosed
 		}
+		if how.lastCounts {
+			forget()
+			wait.answer = make(chan Message, 1) // what came too late is dropped with the old one
+			pause *= 2                          // else one that always takes longer would never be answered
+		}
 	}
 }
 
 // AskController asks the controller at another node, which may not rule (any more): then the answer is NotController. What is
 // not answered within Config.FetchLimit is asked again, until ctx ends.
 func (n *Node) AskController(ctx context.Context, at NodeID, tp log.TopicPartition, q ControlRequest) (ISRAnswer, error) {
-	m, err := n.exchange(ctx, at, tp, 0, func(tag uint64) Message {
+	m, err := n.exchange(ctx, at, tp, asking{}, func(tag uint64) Message {
 		q.Tag = tag
 		return q
 	})
