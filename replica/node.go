@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -89,9 +90,11 @@ type Node struct {
 	unclean bool // the Dir was not stopped cleanly before
 	ctx     context.Context
 	cancel  context.CancelFunc
-	fast    *pool // steps, appends, reads of what is new
-	slow    *pool // whatever waits for a disk
-	talk    *pool // questions to the controller
+	fast    *pool        // steps, appends, reads of what is new
+	slow    *pool        // whatever waits for a disk
+	talk    *pool        // questions to the controller
+	court   *pool        // questions of other nodes to this one's
+	asked   atomic.Int64 // of those, how many are in court
 	clock   *timeline[*runner]
 	all     sync.WaitGroup // of the clock and of who serves the transport
 	served  chan struct{}
@@ -123,7 +126,7 @@ func NewNode(c NodeConfig) (*Node, error) {
 	_, clean := c.Dir.CleanShutdown()
 	n := &Node{
 		conf: c, unclean: !clean, epoch: c.BrokerEpoch,
-		fast: newPool(c.Workers), slow: newPool(c.SlowWorkers), talk: newPool(64), clock: newTimeline[*runner](),
+		fast: newPool(c.Workers), slow: newPool(c.SlowWorkers), talk: newPool(64), court: newPool(64), clock: newTimeline[*runner](),
 		served: make(chan struct{}), replicas: make(map[log.TopicPartition]*runner), peers: make(map[NodeID]Peer),
 		awaited: make(map[uint64]awaited), lastAsk: uint64(rand.Uint32()) << 32,
 	}
@@ -299,7 +302,14 @@ func (n *Node) deliver(e Envelope) {
 	case Answer:
 		n.answered(e.From, m.Tag, m)
 	case ControlRequest:
-		n.talk.submit(taskFunc(func() { n.judge(e.From, e.Partition, m) }))
+		if n.asked.Add(1) > remoteLimit { // it will be asked again
+			n.asked.Add(-1)
+			return
+		}
+		n.court.submit(taskFunc(func() {
+			defer n.asked.Add(-1)
+			n.judge(e.From, e.Partition, m)
+		}))
 	case ControlAnswer:
 		n.answered(e.From, m.Tag, m)
 	}
@@ -354,7 +364,8 @@ func (n *Node) Close() error {
 	n.slow.wait() // what these bring about is dropped, and a drop starts nothing
 	n.fast.wait()
 	n.talk.wait()
-	for _, p := range []*pool{n.fast, n.slow, n.talk} {
+	n.court.wait()
+	for _, p := range []*pool{n.fast, n.slow, n.talk, n.court} {
 		p.all.Wait()
 	}
 	return nil

@@ -22,7 +22,11 @@ func (r *runner) before(m mail) {
 	}
 	stop, stopped := m.event.(Stop)
 	switch {
+	case r.opening && m.remote && r.heldFar >= remoteLimit: // lost
 	case r.opening:
+		if m.remote {
+			r.heldFar++
+		}
 		r.held = append(r.held, m)
 	case m.call != nil || m.question != nil || m.remote:
 		res := refusal(KafkaStorageError)
@@ -82,7 +86,7 @@ func (r *runner) openLog(topicID [16]byte, old *log.Log) (*log.Log, Config, erro
 func (r *runner) start(o *opened) {
 	r.opening = false
 	held := r.held
-	r.held = nil
+	r.held, r.heldFar = nil, 0
 	if o.err != nil {
 		r.coreMu.Lock()
 		r.err = o.err

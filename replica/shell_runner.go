@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	runEvents   = 64   // how many events a partition takes before others have their turn
-	remoteLimit = 1024 // messages of other nodes that may wait for one partition; more are lost
+	runEvents   = 64       // how many events a partition takes before others have their turn
+	remoteLimit = 1024     // messages of other nodes that may wait for one partition; more are lost
+	remoteBytes = 64 << 20 // of records that may come with them
 	warmBytes   = 4 << 20
 )
 
@@ -48,8 +49,9 @@ type runner struct {
 	mailMu  sync.Mutex // guards the mailbox; nothing is called under it
 	box     []mail
 	remotes int
-	awake   bool // it runs, or will
-	closed  bool // mail is dropped
+	bytes   int64 // of records that came from other nodes
+	awake   bool  // it runs, or will
+	closed  bool  // mail is dropped
 
 	coreMu sync.Mutex // held by each Step and by Status; nothing else is called under it
 	core   *Partition // nil until the log is open
@@ -62,8 +64,10 @@ type runner struct {
 	conf       Config
 	opening    bool
 	held       []mail // came before the log was open
+	heldFar    int    // of it, from other nodes
 	spare      []mail
 	asked      map[uint64]asker
+	far        far  // requests of other nodes that are not answered
 	ends       ends // what other nodes asked to end
 	lastTag    uint64
 	actions    []Action
@@ -90,12 +94,17 @@ func newRunner(n *Node, tp log.TopicPartition) *runner {
 // post never blocks. It is false if nobody will look at the mail.
 func (r *runner) post(m mail) bool {
 	r.mailMu.Lock()
-	if r.closed || m.remote && r.remotes >= remoteLimit {
+	size := int64(0)
+	if e, ok := m.event.(FetchResponse); ok {
+		size = int64(len(e.Result.Raw))
+	}
+	if r.closed || m.remote && (r.remotes >= remoteLimit || r.bytes > 0 && r.bytes+size > remoteBytes) {
 		r.mailMu.Unlock()
 		return false
 	}
 	if m.remote {
 		r.remotes++
+		r.bytes += size
 	}
 	r.box = append(r.box, m)
 	wake := !r.awake
@@ -118,7 +127,7 @@ func (r *runner) run() (more bool) {
 		}
 		batch := r.box
 		r.box, r.spare = r.spare[:0], nil
-		r.remotes = 0
+		r.remotes, r.bytes = 0, 0
 		r.mailMu.Unlock()
 		r.lookAtLog()
 		for i := range batch {
@@ -162,18 +171,27 @@ func (r *runner) take(m mail) {
 	default:
 		switch e := m.event.(type) {
 		case FetchRequest:
-			e.Tag = r.remote(m.from, e.Tag, e.From == NoNode)
-			r.step(e)
+			e.MaxWait = min(e.MaxWait, remotePatience)
+			if tag, ok := r.remote(m.from, e.Tag, e.From == NoNode); ok {
+				e.Tag = tag
+				r.step(e)
+			}
 			return
 		case EpochRequest:
-			e.Tag = r.remote(m.from, e.Tag, true)
-			r.step(e)
+			if tag, ok := r.remote(m.from, e.Tag, true); ok {
+				e.Tag = tag
+				r.step(e)
+			}
 			return
 		case EndTxn:
 			if r.ends.old(&e) {
 				return
 			}
-			e.Tag = r.remote(m.from, e.Tag, true)
+			tag, ok := r.remote(m.from, e.Tag, true)
+			if !ok {
+				return
+			}
+			e.Tag, e.Timeout = tag, min(e.Timeout, remotePatience)
 			c := newCall(nil, -1)
 			c.marker = &e
 			e.Extra = c
@@ -188,11 +206,15 @@ func (r *runner) take(m mail) {
 	}
 }
 
-// remote notes who asks, and gives the request a tag of this node.
-func (r *runner) remote(from NodeID, tag uint64, client bool) uint64 {
+// remote notes who asks, and gives the request a tag of this node. False if too many wait already: it is lost, and asked again.
+func (r *runner) remote(from NodeID, tag uint64, client bool) (uint64, bool) {
+	to := asker{node: from, tag: tag, client: client}
+	if !r.far.add(to) {
+		return 0, false
+	}
 	r.lastTag++
-	r.asked[r.lastTag] = asker{node: from, tag: tag, client: client}
-	return r.lastTag
+	r.asked[r.lastTag] = to
+	return r.lastTag, true
 }
 
 // step takes one event, carries out what follows, and takes the answers that are there at once.
@@ -250,13 +272,14 @@ func (r *runner) shut() {
 	r.mailMu.Lock()
 	r.closed = true
 	rest := append(r.held, r.box...)
-	r.held, r.box = nil, nil
+	r.held, r.heldFar, r.box = nil, 0, nil
 	r.mailMu.Unlock()
 	for _, m := range rest {
 		r.refuse(m, refusal(NotLeaderOrFollower))
 	}
 	for tag, a := range r.asked { // a core that was stopped has answered all but what its log is still at
 		delete(r.asked, tag)
+		r.far.remove(a)
 		r.tell(a, refusal(NotLeaderOrFollower))
 	}
 	if r.unpin != nil {

@@ -222,6 +222,7 @@ func (r *runner) reply(a *Action) {
 		return
 	}
 	delete(r.asked, a.Tag)
+	r.far.remove(to)
 	r.tell(to, a.Result)
 }
 

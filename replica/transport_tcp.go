@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -16,16 +18,21 @@ import (
 
 // TCPConfig of a TCP; zero values are as the fields say.
 type TCPConfig struct {
-	Self     NodeID
-	Peers    map[NodeID]string // "host:port" of the other nodes; SetPeer adds and changes
-	MaxFrame int               // largest message that is taken, 64 MiB; a sender of more is cut off before anything is allocated
-	// MaxQueue is how many messages may wait for one peer, 1024; more are lost.
+	Self  NodeID
+	Peers map[NodeID]string // "host:port" of the other nodes; SetPeer adds and changes
+	// MaxFrame is the largest message that is sent and taken, 64 MiB, at most 2 GiB - 1; a sender of more is cut off before anything
+	// is allocated. Fetches ask for no more than fits; a batch that does not fit alone is answered with MessageTooLarge. All messages
+	// that are coming in at a time may take four times as much.
+	MaxFrame int
+	// MaxQueue is how many messages may wait for one peer, 1024, with no more than four times MaxFrame of records; more are lost.
 	MaxQueue int
 	Dial     time.Duration // limit of one attempt to connect, 5 s
 	Write    time.Duration // limit of sending one message, 30 s
 	Idle     time.Duration // a connection on which nothing comes for so long is closed, 10 min
 	Backoff  time.Duration // pause after a failure before the next attempt, doubled up to 32 times, 50 ms
-	MaxConns int           // connections that are taken at a time, 1024
+	// MaxConns is how many connections of others are open at a time, 1024; then those go first that have not said who they are. Of
+	// one node it is a few: the oldest goes.
+	MaxConns int
 }
 
 func (c TCPConfig) withDefaults() TCPConfig {
@@ -45,7 +52,35 @@ func (c TCPConfig) withDefaults() TCPConfig {
 			*f.field = f.or
 		}
 	}
+	c.MaxFrame = int(min(max(int64(c.MaxFrame), minFrame), math.MaxInt32))
+	c.MaxQueue = min(c.MaxQueue, 1<<20)
+	c.Backoff = min(c.Backoff, time.Hour)
 	return c
+}
+
+// minFrame holds every message without records.
+const minFrame = 4 << 10
+
+// fetchLimit is how many bytes a fetch may ask for so that the answer fits.
+func (c *TCPConfig) fetchLimit(m *FetchRequest) int64 {
+	if m.From == NoNode && m.Isolation == log.ReadCommitted {
+		return int64(c.MaxFrame / 2) // the aborted transactions come with it
+	}
+	return int64(c.MaxFrame - minFrame/2)
+}
+
+// fit makes a fetch ask for no more than an answer can bring.
+func (c *TCPConfig) fit(m Message) Message {
+	if f, ok := m.(FetchRequest); ok {
+		if f.MaxBytes <= 0 {
+			f.MaxBytes = defaultFetchBytes
+		}
+		if limit := c.fetchLimit(&f); f.MaxBytes > limit {
+			f.MaxBytes = limit
+			return f
+		}
+	}
+	return m
 }
 
 // TCP is a Transport over plain TCP: one connection each way between two nodes, made when there is something to send, and
@@ -60,9 +95,12 @@ type TCP struct {
 
 	mu      sync.Mutex // guards the rest; not held while anything is sent or delivered
 	peers   map[NodeID]*tcpPeer
-	conns   map[net.Conn]bool
+	conns   map[net.Conn]*caller
+	callers int            // of conns that others made
 	deliver func(Envelope) // nil: nobody serves
 	closed  bool
+
+	coming atomic.Int64 // bytes of messages that have not come whole
 
 	delivering sync.RWMutex // read-locked by deliveries, so that none goes on when Serve has returned
 }
@@ -71,6 +109,7 @@ type TCP struct {
 type tcpPeer struct {
 	to    NodeID
 	queue chan outgoing
+	bytes atomic.Int64 // of records in queue
 	mu    sync.Mutex
 	addr  string
 }
@@ -82,11 +121,14 @@ type outgoing struct {
 
 // ListenTCP begins to listen on addr ("host:port"; port 0 takes a free one).
 func ListenTCP(addr string, c TCPConfig) (*TCP, error) {
+	if c.Self < 0 {
+		return nil, fmt.Errorf("replica: TCPConfig.Self: %d is no node", c.Self)
+	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("replica: listen for other nodes: %w", err)
 	}
-	t := &TCP{conf: c.withDefaults(), listener: l, peers: make(map[NodeID]*tcpPeer), conns: make(map[net.Conn]bool)}
+	t := &TCP{conf: c.withDefaults(), listener: l, peers: make(map[NodeID]*tcpPeer), conns: make(map[net.Conn]*caller)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for node, addr := range c.Peers {
 		t.SetPeer(node, addr)
@@ -124,10 +166,27 @@ func (t *TCP) Send(to NodeID, tp log.TopicPartition, m Message) {
 	if p == nil {
 		return
 	}
+	size := recordsOf(m)
+	if n := p.bytes.Add(size); n > size && n > 4*int64(t.conf.MaxFrame) {
+		p.bytes.Add(-size)
+		return
+	}
 	select {
 	case p.queue <- outgoing{tp, m}:
 	default: // it is behind, and will be asked again
+		p.bytes.Add(-size)
 	}
+}
+
+// recordsOf is how many bytes of records a message has.
+func recordsOf(m Message) int64 {
+	switch m := m.(type) {
+	case FetchResponse:
+		return int64(len(m.Result.Raw))
+	case Answer:
+		return int64(len(m.Result.Raw))
+	}
+	return 0
 }
 
 // Serve is Transport.Serve. What arrives while nobody serves is lost.
@@ -176,24 +235,6 @@ func (t *TCP) Close() error {
 	return err
 }
 
-// track remembers a connection for Close; false if it is too late or there are too many.
-func (t *TCP) track(c net.Conn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed || len(t.conns) >= t.conf.MaxConns {
-		return false
-	}
-	t.conns[c] = true
-	return true
-}
-
-func (t *TCP) drop(c net.Conn) {
-	t.mu.Lock()
-	delete(t.conns, c)
-	t.mu.Unlock()
-	_ = c.Close()
-}
-
 // pause waits; false if the transport was closed.
 func (t *TCP) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
@@ -220,7 +261,7 @@ func (t *TCP) accept() {
 			if errors.Is(err, net.ErrClosed) || !t.pause(t.conf.Backoff) {
 				return
 			}
-		case !t.track(c):
+		case !t.track(c, false):
 			_ = c.Close()
 		default:
 			t.all.Go(func() {
@@ -245,11 +286,12 @@ func (t *TCP) receive(c net.Conn) error {
 	if err != nil || to != t.conf.Self {
 		return err
 	}
+	t.introduce(c, from)
 	for {
 		if err := c.SetReadDeadline(time.Now().Add(t.conf.Idle)); err != nil {
 			return err
 		}
-		body, err := readFrame(r, t.conf.MaxFrame, func() error { return c.SetReadDeadline(time.Now().Add(t.conf.Write)) })
+		body, err := readFrame(r, t.conf.MaxFrame, &t.coming, func() error { return c.SetReadDeadline(time.Now().Add(t.conf.Write)) })
 		if err != nil {
 			return err
 		}
@@ -257,12 +299,16 @@ func (t *TCP) receive(c net.Conn) error {
 		if err != nil {
 			return err
 		}
-		t.hand(Envelope{From: from, Partition: tp, Message: m})
+		t.hand(Envelope{From: from, Partition: tp, Message: t.conf.fit(m)})
 	}
 }
 
-// readFrame reads one frame into a buffer of its own. It allocates only what has come, or a piece ahead of it.
-func readFrame(r io.Reader, limit int, begun func() error) ([]byte, error) {
+// ErrTransportFull: more is coming in at a time than may.
+var ErrTransportFull = errors.New("replica: too much is coming in at a time")
+
+// readFrame reads one frame into a buffer of its own. It allocates only what has come, or a piece ahead of it, which counts as
+// coming until the frame is there.
+func readFrame(r io.Reader, limit int, coming *atomic.Int64, begun func() error) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return nil, err
@@ -274,7 +320,9 @@ func readFrame(r io.Reader, limit int, begun func() error) ([]byte, error) {
 	if err := begun(); err != nil {
 		return nil, err
 	}
-	const piece = 1 << 20
+	const piece, pieces = 16 << 10, 1 << 20 // most frames, and what the next step is when it was not
+	counted := int64(0)
+	defer func() { coming.Add(-counted) }()
 	body := make([]byte, min(int(n), piece))
 	for have := 0; ; {
 		if _, err := io.ReadFull(r, body[have:]); err != nil {
@@ -283,7 +331,13 @@ func readFrame(r io.Reader, limit int, begun func() error) ([]byte, error) {
 		if have = len(body); have == int(n) {
 			return body, nil
 		}
-		grown := make([]byte, min(int(n), have*2))
+		size := min(int64(n), max(2*int64(have), pieces))
+		if now := coming.Add(size - counted); now > 4*int64(limit) {
+			coming.Add(counted - size)
+			return nil, ErrTransportFull
+		}
+		counted = size
+		grown := make([]byte, size)
 		copy(grown, body)
 		body = grown
 	}
@@ -314,6 +368,7 @@ func (t *TCP) send(p *tcpPeer) {
 		var o outgoing
 		select {
 		case o = <-p.queue:
+			p.bytes.Add(-recordsOf(o.m))
 		case <-gone:
 			t.drop(c)
 			c, gone = nil, nil
@@ -350,7 +405,7 @@ func (t *TCP) dial(p *tcpPeer) net.Conn {
 	if err != nil {
 		return nil
 	}
-	if !t.track(c) {
+	if !t.track(c, true) {
 		_ = c.Close()
 		return nil
 	}
@@ -377,9 +432,13 @@ func (t *TCP) watch(c net.Conn) chan struct{} {
 
 // write sends one message; its records go out without a copy.
 func (t *TCP) write(c net.Conn, o outgoing) error {
-	head, raw := appendFrame(make([]byte, 0, 512), o.tp, o.m)
-	if len(head)+len(raw) > t.conf.MaxFrame {
-		return nil // the other side would cut the connection
+	head, raw := appendFrame(make([]byte, 0, 512), o.tp, t.conf.fit(o.m))
+	if len(head)+len(raw) > t.conf.MaxFrame { // the other side would cut the connection, and ask the same again
+		small := tooLarge(o.m)
+		if small == nil {
+			return nil
+		}
+		head, raw = appendFrame(head[:0], o.tp, small)
 	}
 	if err := c.SetWriteDeadline(time.Now().Add(t.conf.Write)); err != nil {
 		return err
@@ -391,4 +450,15 @@ func (t *TCP) write(c net.Conn, o outgoing) error {
 	buffers := net.Buffers{head, raw}
 	_, err := buffers.WriteTo(c)
 	return err
+}
+
+// tooLarge says that an answer is; nil for what is none.
+func tooLarge(m Message) Message {
+	switch m := m.(type) {
+	case FetchResponse:
+		return FetchResponse{From: m.From, Tag: m.Tag, Result: refusal(MessageTooLarge)}
+	case Answer:
+		return Answer{From: m.From, Tag: m.Tag, Result: refusal(MessageTooLarge)}
+	}
+	return nil
 }

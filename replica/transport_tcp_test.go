@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,18 +78,18 @@ func (e *endless) Read(p []byte) (int, error) {
 }
 
 func TestALengthThatLiesCostsNoMemory(t *testing.T) {
-	nothing := func() error { return nil }
+	nothing, coming := func() error { return nil }, atomic.Int64{}
 	for _, n := range []uint32{0, 6, 1<<20 + 1, 1<<32 - 1} {
-		_, err := readFrame(bytes.NewReader(binary.BigEndian.AppendUint32(nil, n)), 1<<20, nothing)
+		_, err := readFrame(bytes.NewReader(binary.BigEndian.AppendUint32(nil, n)), 1<<20, &coming, nothing)
 		require.ErrorIs(t, err, ErrFrame)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := readFrame(bytes.NewReader(binary.BigEndian.AppendUint32(nil, 1<<30)), 1<<30, nothing)
+	_, err := readFrame(bytes.NewReader(binary.BigEndian.AppendUint32(nil, 1<<30)), 1<<30, &coming, nothing)
 	runtime.ReadMemStats(&after)
 	require.ErrorIs(t, err, io.EOF)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2<<20))
-	body, err := readFrame(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, 5<<20)), &endless{}), 8<<20, nothing)
+	body, err := readFrame(io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32(nil, 5<<20)), &endless{}), 8<<20, &coming, nothing)
 	require.NoError(t, err)
 	require.Len(t, body, 5<<20)
 }
