@@ -182,7 +182,7 @@ func (l *Log) prepareFor(ctx context.Context, p *prepared, first error) error {
 // confirm waits as long as the durability asks for what was written when cuts was the count of truncations.
 func (l *Log) confirm(ctx context.Context, res Appended, cuts uint64, durability Durability) (Appended, error) {
 	if durability == Inherit {
-		durability = l.cfg.Durability
+		durability = l.cfg().Durability
 	}
 	if durability != Buffered {
 		switch err := l.commit(ctx, res.Last+1, cuts); {
@@ -241,11 +241,12 @@ func (l *Log) placeLocked(ctx context.Context, p *prepared, o *AppendOptions) (r
 	if o.ExpectedOffset != nil && *o.ExpectedOffset != at.LogEnd {
 		return notAppended, 0, fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, at.LogEnd)
 	}
-	if n := int64(len(p.raw)); l.cfg.MaxBytes > 0 && n > l.cfg.MaxBytes {
-		return notAppended, 0, fmt.Errorf("%w: the append has %d bytes, MaxBytes is %d", ErrFull, n, l.cfg.MaxBytes)
+	c := l.cfg()
+	if n := int64(len(p.raw)); c.MaxBytes > 0 && n > c.MaxBytes {
+		return notAppended, 0, fmt.Errorf("%w: the append has %d bytes, MaxBytes is %d", ErrFull, n, c.MaxBytes)
 	}
-	if int64(len(p.raw)) > l.cfg.SegmentBytes {
-		return notAppended, 0, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), l.cfg.SegmentBytes)
+	if int64(len(p.raw)) > c.SegmentBytes {
+		return notAppended, 0, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), c.SegmentBytes)
 	}
 	if p.last < p.first || p.last == math.MaxInt64 {
 		return notAppended, 0, fmt.Errorf("%w: no offsets are left behind %d", ErrInvalidRecord, at.LogEnd)
@@ -308,12 +309,13 @@ func (l *Log) refused(err error) error {
 // flushIfDue does for a buffered log what flush.messages and flush.ms ask. A lone log has no timer: it looks when it
 // is called. An error leaves the records in the log.
 func (l *Log) flushIfDue(ctx context.Context, res Appended, cuts uint64) error {
-	interval := boundMillis(l.cfg.FlushInterval)
-	if l.cfg.FlushMessages == math.MaxInt64 && interval < 0 {
+	c := l.cfg()
+	interval := boundMillis(c.FlushInterval)
+	if c.FlushMessages == math.MaxInt64 && interval < 0 {
 		return nil
 	}
 	o := l.load()
-	due := o.LogEnd-o.RecoveryPoint >= l.cfg.FlushMessages
+	due := o.LogEnd-o.RecoveryPoint >= c.FlushMessages
 	if !due && interval >= 0 {
 		waited := l.now().UnixMilli() - l.stats.lastFlush.Load()
 		due = waited >= interval || waited < 0 // the clock went back: how long it is nobody knows
@@ -338,8 +340,8 @@ var encoders = sync.Pool{New: func() any { return &encoder{dec: record.NewDecode
 
 // encoder takes one from the pool and fits its builder to this log's settings.
 func (l *Log) encoder() *encoder {
-	e := encoders.Get().(*encoder)
-	want := record.BuilderOptions{Codec: l.codec.codec, Level: l.cfg.CompressionLevel, TimestampType: l.cfg.TimestampType}
+	e, c := encoders.Get().(*encoder), l.cfg()
+	want := record.BuilderOptions{Codec: c.codec.codec, Level: c.CompressionLevel, TimestampType: c.TimestampType}
 	if e.builder == nil || e.opts.Codec != want.Codec || e.opts.Level != want.Level || e.opts.TimestampType != want.TimestampType {
 		e.builder, e.opts = record.NewBuilder(want), want
 	}

@@ -33,7 +33,7 @@ func (l *Log) behind() bool {
 // reach is how far the recovery point may come without another sync of the active segment's records: of a Buffered log
 // only what its rolls synced, as with Kafka.
 func (l *Log) reach(o Offsets, segs segments) int64 {
-	if l.cfg.Durability == Buffered {
+	if l.cfg().Durability == Buffered {
 		return min(o.Durable, segs.active().Base())
 	}
 	return o.Durable

@@ -41,7 +41,7 @@ func (b *background) flushInterval() time.Duration {
 // flushDue syncs the logs whose flush.ms is over.
 func flushDue(ctx context.Context, r *round) error {
 	r.each(ctx, cap(r.b.slots), func(l *Log) bool {
-		interval := boundMillis(l.cfg.FlushInterval)
+		interval := boundMillis(l.cfg().FlushInterval)
 		if o := l.load(); interval < 0 || o.Durable >= o.LogEnd || l.ended() != nil {
 			return false
 		}
@@ -84,7 +84,7 @@ func storePoints(ctx context.Context, r *round) error {
 func storeHighWatermarks(ctx context.Context, r *round) error {
 	var logs []*Log
 	for l := range r.b.dir.open() {
-		if l.cfg.Visibility == External {
+		if l.cfg().Visibility == External {
 			logs = append(logs, l)
 		}
 	}

@@ -302,7 +302,7 @@ func (b *logBackup) copyBytes(ctx context.Context, seg *segment.Segment, size in
 	if err := copyLogFile(ctx, b.log.fs, seg.File(), b.root, file, size, func(done int64) { b.tellAt("copy", file, b.bytes+done) }); err != nil {
 		return err
 	}
-	o := b.log.segOpts
+	o := b.log.cfg().segOpts
 	o.FS, o.ReadOnly, o.Whole, o.Budget, o.Preallocate = b.root, true, true, nil, false
 	return scanCopy(ctx, b.log.name, seg.Base(), o, func(done, _ int64) { b.tellAt("check", file, b.bytes+done) })
 }
@@ -368,7 +368,7 @@ func (b *logBackup) copyActive(ctx context.Context, c *capture) error {
 	if err := b.copyBytes(ctx, seg, c.size); err != nil {
 		return err
 	}
-	o := b.log.segOpts
+	o := b.log.cfg().segOpts
 	o.FS, o.Budget, o.Preallocate = b.root, nil, false
 	cut, err := segment.Open(b.log.name, seg.Base(), o)
 	if err != nil {

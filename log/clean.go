@@ -43,6 +43,7 @@ type cleaner struct {
 type calm struct {
 	list       *segments
 	lastStable int64
+	tuned      *tuning
 	valid      bool
 }
 
@@ -125,7 +126,7 @@ func (l *Log) PlanCompaction(now time.Time) (compaction.Plan, error) {
 }
 
 func (l *Log) planCompaction(segs segments, now time.Time) (compaction.Plan, error) {
-	facts, err := l.cfg.Compaction.Measure(segs, true)
+	facts, err := l.cfg().Compaction.Measure(segs, true)
 	if err != nil {
 		return compaction.Plan{}, segs.explain(err)
 	}
@@ -134,8 +135,8 @@ func (l *Log) planCompaction(segs segments, now time.Time) (compaction.Plan, err
 	if at, ok, _ := l.dir.points.get(checkpoint.CleanerOffsets, l.tp); ok {
 		state.Checkpoint = &at
 	}
-	limits := compaction.GroupLimits{SegmentBytes: l.cfg.SegmentBytes, IndexBytes: l.cfg.IndexBytes}
-	return l.cfg.Compaction.Plan(state, limits, now), nil
+	limits := compaction.GroupLimits{SegmentBytes: l.cfg().SegmentBytes, IndexBytes: l.cfg().IndexBytes}
+	return l.cfg().Compaction.Plan(state, limits, now), nil
 }
 
 // holdAll retains every segment of the present list; nil if the log is closed.
@@ -179,7 +180,7 @@ func (l *Log) Compact(ctx context.Context, o CompactOptions) (compaction.Result,
 	if err := l.ended(); err != nil {
 		return compaction.Result{}, err
 	}
-	if !o.Force && !l.cfg.Cleanup.Has(Compact) {
+	if !o.Force && !l.cfg().Cleanup.Has(Compact) {
 		return compaction.Result{}, fmt.Errorf("%w: cleanup.policy of %s does not compact", ErrPolicy, l.name)
 	}
 	ctx, end, err := l.beginCleaning(ctx)
@@ -287,10 +288,10 @@ func (l *Log) compact(ctx context.Context, o CompactOptions) (compaction.Result,
 	if err != nil {
 		return compaction.Result{}, err
 	}
-	c := l.cfg.Compaction
+	c := l.cfg().Compaction
 	c.MapBytes, c.BytesPerSecond = or(o.MapBytes, c.MapBytes), or(o.BytesPerSecond, c.BytesPerSecond)
 	res, err := compaction.Run(ctx, compaction.Input{
-		Dir: l.name, Options: l.segOpts, Segments: segs, Bounds: plan.Bounds, Config: c, Producers: producers, Now: now, DryRun: o.DryRun,
+		Dir: l.name, Options: l.cfg().segOpts, Segments: segs, Bounds: plan.Bounds, Config: c, Producers: producers, Now: now, DryRun: o.DryRun,
 		Progress: func(p compaction.Progress) {
 			l.cleaner.progress(p)
 			if o.Progress != nil {
@@ -377,7 +378,7 @@ func (l *Log) keep(ctx context.Context, g compaction.Group, cuts uint64) error {
 	if _, now := l.loadCuts(); now != cuts || !segs.hasRun(at, g.Old) || at+len(g.Old) == len(segs) {
 		return ErrCleaningAborted
 	}
-	live, err := compaction.SwapNamed(l.name, l.segOpts, g.Old, g.New)
+	live, err := compaction.SwapNamed(l.name, l.cfg().segOpts, g.Old, g.New)
 	if errors.Is(err, compaction.ErrUnsettled) {
 		return l.fail(err)
 	}

@@ -76,7 +76,7 @@ func (r *round) look(ctx context.Context, due func(*Log, compaction.Plan)) {
 
 // mayBeDirty says whether it is worth the while to measure a log.
 func (l *Log) mayBeDirty(now time.Time) bool {
-	if !l.cfg.Cleanup.Has(Compact) || l.ended() != nil {
+	if !l.cfg().Cleanup.Has(Compact) || l.ended() != nil {
 		return false
 	}
 	list := l.list.Load()
@@ -87,7 +87,7 @@ func (l *Log) mayBeDirty(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.calm.valid && c.calm.list == list && c.calm.lastStable == l.load().LastStable:
+	case c.calm.valid && c.calm.list == list && c.calm.tuned == l.cfg() && c.calm.lastStable == l.load().LastStable:
 		return false
 	case c.stats.LastError != nil && c.tried == list:
 		return now.Sub(c.stats.Last) >= c.retryAfter() || now.Before(c.stats.Last)
@@ -111,9 +111,9 @@ func (c *cleaner) retryAfter() time.Duration {
 
 // lookDirty plans, and remembers a log in which there is nothing to do until something changes.
 func (l *Log) lookDirty(now time.Time) (compaction.Plan, error) {
-	seen := calm{list: l.list.Load(), lastStable: l.load().LastStable}
+	seen := calm{list: l.list.Load(), tuned: l.cfg(), lastStable: l.load().LastStable}
 	plan, err := l.PlanCompaction(now)
-	seen.valid = err == nil && !plan.Due && l.cfg.Compaction.MinLag == 0 && l.cfg.Compaction.MaxLag < 0
+	seen.valid = err == nil && !plan.Due && l.cfg().Compaction.MinLag == 0 && l.cfg().Compaction.MaxLag < 0
 	l.cleaner.mu.Lock()
 	l.cleaner.calm = seen
 	l.cleaner.mu.Unlock()

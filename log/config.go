@@ -97,6 +97,10 @@ type Config struct {
 	// forgets it at once). Default 1 day, at most 2^31-1 ms (24 days): like Kafka's it cannot be never. Until then it takes
 	// about 190 bytes of memory, 100,000 of them 19 MB, and 46 bytes in each snapshot, which a roll and a close write.
 	ProducerExpiry time.Duration
+
+	// said marks the settings (by their index) that With was given and whose value is the zero of their field: they are not
+	// taken from elsewhere.
+	said uint64
 }
 
 // CompactionConfig is the part of Config that compaction uses; zero fields are Kafka's defaults.
@@ -257,7 +261,9 @@ func (c Config) inherit(from Config) Config {
 		c.CompressionLevel = from.CompressionLevel // the level belongs to the type
 	}
 	for i := range settings {
-		settings[i].fill(&c, &from)
+		if c.said>>i&1 == 0 {
+			settings[i].fill(&c, &from)
+		}
 	}
 	c.Durability = or(c.Durability, from.Durability)
 	c.MaxBytes = or(c.MaxBytes, from.MaxBytes)

@@ -40,6 +40,39 @@ type synonym struct {
 // WhenFull, Visibility) are zero.
 func ParseConfig(kafka map[string]string) (Config, error) {
 	var c Config
+	if err := c.read(kafka); err != nil {
+		return c, err
+	}
+	return c, c.Validate()
+}
+
+// With is c with these of Kafka's settings over it, as a topic's own are over a broker's. All that ParseConfig says holds; what
+// is given here counts also where it is Kafka's default and DirConfig.Defaults says something else. Another compression.type
+// begins with its codec's default level.
+func (c Config) With(kafka map[string]string) (Config, error) {
+	if text, given := kafka["compression.type"]; given && strings.TrimSpace(text) != c.CompressionType {
+		c.CompressionLevel = 0
+	}
+	if err := c.read(kafka); err != nil {
+		return c, err
+	}
+	for i := range settings {
+		s, alone := &settings[i], Config{}
+		text, given := kafka[s.key]
+		for _, b := range s.broker {
+			if t, ok := kafka[b.key]; ok && !given {
+				text, given = t, true
+			}
+		}
+		if given && s.field != "CompressionLevel" && s.parse(&alone, strings.TrimSpace(text), synonym{key: s.key, unit: time.Millisecond}) == "" && alone == (Config{}) {
+			c.said |= 1 << i
+		}
+	}
+	return c, c.Validate()
+}
+
+// read takes the fields from the settings that are given.
+func (c *Config) read(kafka map[string]string) error {
 	var errs []error
 	bad := func(key, field, value, reason string) {
 		errs = append(errs, &ConfigError{key, field, value, reason})
@@ -54,7 +87,7 @@ func ParseConfig(kafka map[string]string) (Config, error) {
 				continue
 			}
 			known[from.key] = true
-			if reason := s.parse(&c, strings.TrimSpace(text), from); reason != "" {
+			if reason := s.parse(c, strings.TrimSpace(text), from); reason != "" {
 				bad(from.key, s.field, text, reason)
 			}
 		}
@@ -69,14 +102,10 @@ func ParseConfig(kafka map[string]string) (Config, error) {
 			bad(key, "", kafka[key], reason)
 		}
 	}
-	switch len(errs) {
-	case 0:
-		return c, c.Validate()
-	case 1:
-		return c, errs[0]
-	default:
-		return c, errors.Join(errs...)
+	if len(errs) == 1 {
+		return errs[0]
 	}
+	return errors.Join(errs...)
 }
 
 // Kafka prints the effective values under Kafka's topic keys, and under the broker's where there is no topic key:

@@ -18,7 +18,7 @@ func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
 	if err := l.admit(ctx); err != nil {
 		return err
 	}
-	if !l.cfg.Cleanup.Has(Delete) {
+	if !l.cfg().Cleanup.Has(Delete) {
 		return fmt.Errorf("%w: cleanup.policy of %s does not delete", ErrPolicy, l.name)
 	}
 	if err := l.write.lock(ctx); err != nil {

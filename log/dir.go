@@ -328,7 +328,7 @@ func (d *Dir) end(tp TopicPartition, state partitionState, l *Log) {
 
 // flushWith counts the log in for how often to look for what is to be flushed. mu is held.
 func (d *Dir) flushWith(l *Log) {
-	every := l.cfg.FlushInterval
+	every := l.cfg().FlushInterval
 	if every <= 0 {
 		return
 	}
@@ -340,7 +340,7 @@ func (d *Dir) flushWith(l *Log) {
 
 // flushWithout takes it out again. mu is held.
 func (d *Dir) flushWithout(l *Log) {
-	if int64(l.cfg.FlushInterval) != d.flushEvery.Load() {
+	if int64(l.cfg().FlushInterval) != d.flushEvery.Load() {
 		return
 	}
 	d.flushEvery.Store(0)

@@ -34,7 +34,7 @@ func (d *Dir) Delete(ctx context.Context, tp TopicPartition) error {
 	}
 	delay := d.cfg.Defaults.withDefaults().FileDeleteDelay
 	folder, err := d.putAside(ctx, tp, FolderDeleting, func(l *Log) error {
-		delay = l.cfg.FileDeleteDelay
+		delay = l.cfg().FileDeleteDelay
 		return l.abandon(ctx)
 	})
 	if folder == "" {

@@ -162,13 +162,13 @@ func (m *move) open(ctx context.Context) error {
 		return err
 	}
 	m.to.points.set(checkpoint.LogStarts, m.tp, start)
-	c := m.src.cfg
+	c := m.src.Config()
 	c.MaxBytes, c.WhenFull, c.FlushMessages, c.FlushInterval = 0, Reject, math.MaxInt64, Forever
 	dst, err := m.to.newLog(m.tp, c)
 	if err != nil {
 		return err
 	}
-	dst.name, dst.cfg.MaxBytes = m.folder, 0
+	dst.name, dst.cfg().MaxBytes = m.folder, 0
 	if err := dst.open(ctx, true, opening{}); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (m *move) catchUp(ctx context.Context) (err error) {
 }
 
 func (m *move) copyOn(ctx context.Context) error {
-	most := min(copyBytes, int(m.dst.cfg.SegmentBytes))
+	most := min(copyBytes, int(m.dst.cfg().SegmentBytes))
 	var buf []byte
 	first := int64(-1)
 	put := func() error {
@@ -340,7 +340,7 @@ func (m *move) takeKnown() known {
 	m.src.marks.mu.Lock()
 	defer m.src.marks.mu.Unlock()
 	taken := known{m.src.producers, m.src.epochs.Entries(), m.src.newest}
-	m.src.producers = newProducers(m.src.cfg)
+	m.src.producers = newProducers(m.src.Config())
 	return taken
 }
 
@@ -362,7 +362,7 @@ func (m *move) swap(known known) error {
 		return m.unsure(err)
 	}
 	m.from.note(&m.from.failures, TopicPartition{}, taskForget, m.from.cfg.Now(), m.from.forget(context.Background(), m.tp))
-	m.from.doom(gone, m.src.cfg.FileDeleteDelay)
+	m.from.doom(gone, m.src.cfg().FileDeleteDelay)
 	return m.arrive(known)
 }
 
@@ -387,7 +387,7 @@ func (m *move) unsure(err error) error {
 // arrive opens the copy. What cannot be opened now is there all the same.
 func (m *move) arrive(known known) error {
 	m.release(m.to)
-	l, err := m.to.Open(context.Background(), m.tp, m.src.cfg)
+	l, err := m.to.Open(context.Background(), m.tp, m.src.Config())
 	if err != nil {
 		return fmt.Errorf("it was moved, but cannot be opened: %w", err)
 	}

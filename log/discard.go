@@ -126,13 +126,13 @@ func (l *Log) removeDiscarded(w discarded) error {
 // deleteDelay is file.delete.delay.ms, in milliseconds. There is none where MaxBytes is to bound what is on the device, or
 // where the device has no room for another segment.
 func (l *Log) deleteDelay() int64 {
-	if l.cfg.MaxBytes > 0 {
+	if l.cfg().MaxBytes > 0 {
 		return 0
 	}
-	if free, err := l.fs.Free(l.name); err == nil && free < l.cfg.SegmentBytes {
+	if free, err := l.fs.Free(l.name); err == nil && free < l.cfg().SegmentBytes {
 		return 0
 	}
-	if delay := boundMillis(l.cfg.FileDeleteDelay); delay >= 0 {
+	if delay := boundMillis(l.cfg().FileDeleteDelay); delay >= 0 {
 		return delay
 	}
 	return math.MaxInt64

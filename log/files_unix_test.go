@@ -60,7 +60,7 @@ func TestManyLogsLiveWithFewDescriptors(t *testing.T) {
 					}
 					counts[i]++
 					read, err := offsetsOf(open[i].Records(ctx, open[i].Offsets().LogStart))
-					if err != nil || open[i].cfg.Durability == Buffered && int64(len(read)) != counts[i]-open[i].Offsets().LogStart {
+					if err != nil || open[i].Config().Durability == Buffered && int64(len(read)) != counts[i]-open[i].Offsets().LogStart {
 						t.Errorf("log %d: %v, %v", i, read, err)
 						return
 					}

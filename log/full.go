@@ -36,26 +36,27 @@ func (l *Log) makeRoom(ctx context.Context, n int64, named bool) error {
 			return err
 		}
 	}
-	if l.cfg.MaxBytes == 0 {
+	c := l.cfg()
+	if c.MaxBytes == 0 {
 		return nil
 	}
 	total := l.sealed.total(l.list.Load())
-	if total+n <= l.cfg.MaxBytes {
+	if total+n <= c.MaxBytes {
 		return nil
 	}
-	if l.cfg.WhenFull == DropOldest && n <= l.cfg.MaxBytes {
+	if c.WhenFull == DropOldest && n <= c.MaxBytes {
 		if !named {
 			if !l.names.tryLock() {
 				return errNamesFirst
 			}
 			defer l.names.unlock()
 		}
-		dropped, err := l.dropOldest(ctx, total+n-l.cfg.MaxBytes)
+		dropped, err := l.dropOldest(ctx, total+n-c.MaxBytes)
 		if dropped || err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the log has %d bytes, the append %d, MaxBytes is %d", ErrFull, total, n, l.cfg.MaxBytes)
+	return fmt.Errorf("%w: the log has %d bytes, the append %d, MaxBytes is %d", ErrFull, total, n, c.MaxBytes)
 }
 
 // dropOldest removes whole segments from the start of the log until excess bytes are gone, rolling the active one if that

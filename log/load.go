@@ -210,7 +210,7 @@ func (l *Log) openSegments() (segments, error) {
 	all := segment.FilesOf(entries)
 	segs := make(segments, 0, max(1, len(all)))
 	for _, files := range all {
-		seg, err := files.Open(l.name, l.segOpts)
+		seg, err := files.Open(l.name, l.cfg().segOpts)
 		if err != nil {
 			return segs, err
 		}

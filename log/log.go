@@ -18,12 +18,10 @@ import (
 type Log struct {
 	view
 
-	dir     *Dir
-	lone    bool // opened by Open: Close closes dir too
-	cfg     Config
-	codec   targetCodec
-	segOpts segment.Options
-	now     func() time.Time
+	dir   *Dir
+	lone  bool                   // opened by Open: Close closes dir too
+	tuned atomic.Pointer[tuning] // see cfg; replaced under write
+	now   func() time.Time
 
 	// names guards the names that the files of sealed segments have, and with them the list but for its end: who renames or
 	// removes them in a log that is open holds it (compaction when it swaps, truncation, retention), and who must find them
@@ -137,8 +135,8 @@ type counters struct {
 // TopicPartition names the partition.
 func (l *Log) TopicPartition() TopicPartition { return l.tp }
 
-// Config is the effective configuration, defaults filled in.
-func (l *Log) Config() Config { return l.cfg }
+// Config is the effective configuration, defaults filled in. SetConfig changes it.
+func (l *Log) Config() Config { return l.cfg().Config }
 
 // Offsets is one consistent reading of all marks.
 func (l *Log) Offsets() Offsets { return l.load() }
@@ -151,7 +149,7 @@ func (l *Log) Wait(ctx context.Context, m Mark, offset int64) error {
 	if l.dir == nil {
 		return ErrClosed
 	}
-	bySync := m == MarkDurable || m != MarkEnd && l.cfg.visibleWhenDurable()
+	bySync := m == MarkDurable || m != MarkEnd && l.cfg().visibleWhenDurable()
 	written, gone, cuts := false, false, uint64(0)
 	for {
 		o, err := l.wait(ctx, func(o Offsets) bool {
@@ -200,9 +198,3 @@ type failedError struct{ cause error }
 func (e *failedError) Error() string        { return ErrFailed.Error() + ": " + e.cause.Error() }
 func (e *failedError) Is(target error) bool { return target == ErrFailed }
 func (e *failedError) Unwrap() error        { return e.cause }
-
-// targetCodec is compression.type, parsed once.
-type targetCodec struct {
-	codec        record.Codec
-	fromProducer bool // "producer": encoded batches keep theirs, Append does not compress
-}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"time"
 
-	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
 )
@@ -84,46 +82,19 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 	if err := tp.Validate(); err != nil {
 		return nil, err
 	}
-	own := c
-	c = c.inherit(d.cfg.Defaults).withDefaults()
-	if err := errors.Join(c.Validate(), own.idle(c.MaxBytes)); err != nil {
-		return nil, err
-	}
-	c = c.fitted()
-	codec, err := parseTarget(c.CompressionType)
+	t, err := d.tune(c)
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{dir: d, cfg: c, codec: codec, now: d.cfg.Now, names: newGate(), write: newGate()}
+	l := &Log{dir: d, now: d.cfg.Now, names: newGate(), write: newGate()}
+	l.tuned.Store(t)
 	l.fs, l.name, l.tp = d.fs, tp.String(), tp
 	if d.reserve.min > 0 {
 		l.spare = func(n int64) error { return d.reserve.admit(n, l.now()) }
 	}
-	l.segOpts, l.producers = segmentOptions(c, d), newProducers(c)
+	l.producers = newProducers(t.Config)
 	l.cleaner.running = newGate()
 	return l, nil
-}
-
-func segmentOptions(c Config, d *Dir) segment.Options {
-	age := c.SegmentAge
-	if c.Cleanup.Has(Compact) && c.Compaction.MaxLag > 0 && (age < 0 || c.Compaction.MaxLag < age) {
-		age = c.Compaction.MaxLag
-	}
-	if age == Immediately {
-		age = time.Nanosecond
-	}
-	return segment.Options{
-		FS: d.fs, MaxBytes: c.SegmentBytes, MaxAge: age, JitterMax: c.SegmentJitter, IndexMaxBytes: c.IndexBytes,
-		IndexIntervalBytes: c.IndexIntervalBytes, Preallocate: c.Preallocate, Map: d.cfg.Map, Budget: d.budget, Now: d.cfg.Now,
-	}
-}
-
-func parseTarget(name string) (targetCodec, error) {
-	if name == "producer" {
-		return targetCodec{codec: record.None, fromProducer: true}, nil
-	}
-	codec, err := record.CodecByName(name)
-	return targetCodec{codec: codec}, err
 }
 
 // Close flushes everything, leaves the folder as a cleanly stopped broker would, and ends all calls: appends and

@@ -65,10 +65,10 @@ func (l *Log) encode(e *encoder, recs []record.Record, p *prepared) error {
 	if err != nil {
 		return refusedRecord(err)
 	}
-	if batch.Size() > l.cfg.MaxMessageBytes {
-		return fmt.Errorf("%w: a batch of %d bytes, max.message.bytes is %d", ErrTooLarge, batch.Size(), l.cfg.MaxMessageBytes)
+	if batch.Size() > l.cfg().MaxMessageBytes {
+		return fmt.Errorf("%w: a batch of %d bytes, max.message.bytes is %d", ErrTooLarge, batch.Size(), l.cfg().MaxMessageBytes)
 	}
-	if l.cfg.TimestampType == record.LogAppendTime {
+	if l.cfg().TimestampType == record.LogAppendTime {
 		batch.SetAppendTime(now)
 		p.appendTime = now
 	}
@@ -93,8 +93,8 @@ func (r *recordRules) kept(recs []record.Record, now int64) int {
 
 // maxUnpacked bounds what Append buffers before compression may make it fit: what readers unpack.
 func (l *Log) maxUnpacked() int {
-	if l.codec.codec == record.None {
-		return l.cfg.MaxMessageBytes
+	if l.cfg().codec.codec == record.None {
+		return l.cfg().MaxMessageBytes
 	}
 	return record.DefaultMaxDecompressedBytes + record.HeaderSize
 }
@@ -105,8 +105,8 @@ func (l *Log) tooLarge(size int, more bool) error {
 	if more {
 		what = fmt.Sprintf("a batch of more than %d bytes", size)
 	}
-	if l.codec.codec == record.None {
-		return fmt.Errorf("%w: %s, max.message.bytes is %d", ErrTooLarge, what, l.cfg.MaxMessageBytes)
+	if l.cfg().codec.codec == record.None {
+		return fmt.Errorf("%w: %s, max.message.bytes is %d", ErrTooLarge, what, l.cfg().MaxMessageBytes)
 	}
 	return fmt.Errorf("%w: %s before compression, readers unpack %d", ErrTooLarge, what, record.DefaultMaxDecompressedBytes)
 }
@@ -119,14 +119,15 @@ type recordRules struct {
 }
 
 func (l *Log) recordRules(now int64) recordRules {
-	r := recordRules{keys: l.cfg.Cleanup.Has(Compact), newest: math.MaxInt64, now: now}
-	if l.cfg.TimestampType == record.LogAppendTime {
+	c := l.cfg()
+	r := recordRules{keys: c.Cleanup.Has(Compact), newest: math.MaxInt64, now: now}
+	if c.TimestampType == record.LogAppendTime {
 		return r
 	}
-	if before := boundMillis(l.cfg.TimestampBefore); before >= 0 {
+	if before := boundMillis(c.TimestampBefore); before >= 0 {
 		r.oldest = max(0, now-before)
 	}
-	if after := boundMillis(l.cfg.TimestampAfter); after >= 0 && now < math.MaxInt64-after {
+	if after := boundMillis(c.TimestampAfter); after >= 0 && now < math.MaxInt64-after {
 		r.newest = now + after
 	}
 	return r
@@ -172,11 +173,12 @@ func (l *Log) check(dec *record.Decoder, raw []byte, o *AppendOptions, p *prepar
 
 // checkLeader validates one encoded batch as a leader does for a client.
 func (l *Log) checkLeader(dec *record.Decoder, raw []byte, p *prepared) error {
+	c := l.cfg()
 	p.role, p.now, p.appendTime = Leader, l.now(), -1
-	if l.cfg.MaxMessageBytes == NoMessages {
+	if c.MaxMessageBytes == NoMessages {
 		return fmt.Errorf("%w: max.message.bytes is 0", ErrTooLarge)
 	}
-	set, err := record.Check(raw, record.CheckOptions{Origin: record.Client, MaxBatchBytes: l.cfg.MaxMessageBytes})
+	set, err := record.Check(raw, record.CheckOptions{Origin: record.Client, MaxBatchBytes: c.MaxMessageBytes})
 	if err != nil {
 		return refusedRecord(err)
 	}
@@ -185,15 +187,15 @@ func (l *Log) checkLeader(dec *record.Decoder, raw []byte, p *prepared) error {
 	}
 	valid, err := dec.Validate(raw[:set.ValidBytes], record.ValidateOptions{
 		Origin:            record.Client,
-		Compacted:         l.cfg.Cleanup.Has(Compact),
-		TimestampType:     l.cfg.TimestampType,
-		Codec:             l.codec.codec,
-		CodecFromProducer: l.codec.fromProducer,
-		Level:             l.cfg.CompressionLevel,
+		Compacted:         c.Cleanup.Has(Compact),
+		TimestampType:     c.TimestampType,
+		Codec:             c.codec.codec,
+		CodecFromProducer: c.codec.fromProducer,
+		Level:             c.CompressionLevel,
 		Now:               p.now.UnixMilli(),
-		TimestampBefore:   boundMillis(l.cfg.TimestampBefore),
-		TimestampAfter:    boundMillis(l.cfg.TimestampAfter),
-		MaxBatchBytes:     l.cfg.MaxMessageBytes,
+		TimestampBefore:   boundMillis(c.TimestampBefore),
+		TimestampAfter:    boundMillis(c.TimestampAfter),
+		MaxBatchBytes:     c.MaxMessageBytes,
 	})
 	if err != nil {
 		return refusedRecord(err)

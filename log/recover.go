@@ -259,7 +259,7 @@ func (l *Log) reportCut(seg *segment.Segment, s segment.Scan) {
 // startEmpty makes the first segment of a folder that has none.
 func (l *Log) startEmpty(base int64) (segments, error) {
 	l.unlist()
-	seg, err := segment.Create(l.name, base, l.segOpts)
+	seg, err := segment.Create(l.name, base, l.cfg().segOpts)
 	if err != nil {
 		return nil, err
 	}

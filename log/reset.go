@@ -65,7 +65,7 @@ func (l *Log) replaceLast(old *segment.Segment, offset int64) error {
 	if err := l.syncDir(); err != nil {
 		return err
 	}
-	next, err := segment.Create(l.name, offset, l.segOpts)
+	next, err := segment.Create(l.name, offset, l.cfg().segOpts)
 	if err != nil {
 		return err
 	}

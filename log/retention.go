@@ -41,7 +41,7 @@ func (l *Log) planRetention(now time.Time) (retention.Plan, uint64) {
 
 // decide gathers the facts and asks the policy.
 func (l *Log) decide(now time.Time, o Offsets, segs segments) retention.Plan {
-	policy := l.cfg.retention()
+	policy := l.cfg().retention()
 	facts := make([]retention.Fact, len(segs))
 	for i, seg := range segs {
 		f := retention.Fact{Base: seg.Base(), End: max(o.LogEnd, seg.Base()), Bytes: seg.Size(), LargestTimestamp: math.MaxInt64}

@@ -74,7 +74,7 @@ func (l *Log) roll(ctx context.Context, base int64) error {
 	if err := l.syncBelowRoll(ctx); err != nil {
 		return err
 	}
-	next, err := segment.Create(l.name, base, l.segOpts)
+	next, err := segment.Create(l.name, base, l.cfg().segOpts)
 	if err != nil {
 		return l.rollRefused(err)
 	}

@@ -258,7 +258,7 @@ func goOn(disk *vfstest.Crash, now time.Time, first lives) error {
 		k.now = k.now.Add(24 * time.Hour)
 		for _, d := range k.dirs {
 			for _, l := range d.Logs() {
-				if l.cfg.Cleanup.Has(Compact) {
+				if l.cfg().Cleanup.Has(Compact) {
 					if p, open, _ := l.Producer(77, 0).entry(ctx); open && p.TxnFirstOffset >= 0 { // it would hold compaction up
 						if _, err := l.EndTxn(ctx, record.Producer{ID: 77, Epoch: p.Epoch}, false, EndTxnOptions{CoordinatorEpoch: 1 << 30}); err != nil {
 							return err

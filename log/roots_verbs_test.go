@@ -167,7 +167,7 @@ func (w *roots) retain(tp TopicPartition) error {
 func (w *roots) fill(tp TopicPartition) error {
 	for range 20 {
 		l := w.log(tp)
-		if l == nil || l.cfg.MaxBytes == 0 {
+		if l == nil || l.cfg().MaxBytes == 0 {
 			return nil
 		}
 		start := l.Offsets().LogStart
@@ -184,7 +184,7 @@ func (w *roots) fill(tp TopicPartition) error {
 // forget deletes records up to so many from the end.
 func (w *roots) forget(tp TopicPartition, back int64) error {
 	l := w.log(tp)
-	if l == nil || !l.cfg.Cleanup.Has(Delete) {
+	if l == nil || !l.cfg().Cleanup.Has(Delete) {
 		return nil
 	}
 	return w.step("delete records of "+tp.String(), func() error {

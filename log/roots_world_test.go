@@ -236,7 +236,7 @@ func (w *roots) follows(tp TopicPartition, was, is *life) error {
 		}
 		horizon, stamped := seen[r.offset]
 		switch {
-		case !l.cfg.Cleanup.Has(Compact) || r.offset >= active:
+		case !l.cfg().Cleanup.Has(Compact) || r.offset >= active:
 			return fmt.Errorf("record %v is gone", r)
 		case strings.HasPrefix(r.value, aborted), last[r.key] > r.offset:
 		case r.value == "" && stamped && w.clock.ms.Load() >= horizon+time.Hour.Milliseconds():

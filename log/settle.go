@@ -21,7 +21,7 @@ func (l *Log) settle() error {
 		return err
 	}
 	l.unlist()
-	settled, err := compaction.Settle(l.name, l.segOpts)
+	settled, err := compaction.Settle(l.name, l.cfg().segOpts)
 	l.recovery.Removed = append(l.recovery.Removed, settled.RolledBack...)
 	l.recovery.Rebuilt = append(l.recovery.Rebuilt, settled.RolledForward...)
 	if err != nil {

@@ -62,7 +62,7 @@ func (l *Log) marker(p record.Producer, commit bool, coordinatorEpoch int32) pre
 	now := l.now()
 	m := prepared{role: Leader, now: now, count: 1, appendTime: -1, producers: true, origin: record.Coordinator}
 	marker := record.Marker(commit, p, coordinatorEpoch, now)
-	if l.cfg.TimestampType == record.LogAppendTime {
+	if l.cfg().TimestampType == record.LogAppendTime {
 		marker.SetAppendTime(now.UnixMilli())
 		m.appendTime = now.UnixMilli()
 	}

@@ -89,7 +89,7 @@ func (l *Log) Verify(ctx context.Context) iter.Seq2[Finding, error] {
 			return
 		}
 		defer live.release()
-		v := &verifier{ctx: ctx, fs: l.fs, yield: yield, o: VerifyOptions{IndexInterval: int64(l.cfg.IndexIntervalBytes), ProducerExpiry: l.cfg.ProducerExpiry, Now: l.now}}
+		v := &verifier{ctx: ctx, fs: l.fs, yield: yield, o: VerifyOptions{IndexInterval: int64(l.cfg().IndexIntervalBytes), ProducerExpiry: l.cfg().ProducerExpiry, Now: l.now}}
 		v.partition(l.tp, l.name, v.readMarks(), live)
 		if live.changed() && v.going() {
 			v.fail(fmt.Errorf("verify %s: %w", l.name, ErrTruncated))

@@ -319,7 +319,8 @@ func readUpTo(f io.ReaderAt, p []byte, off int64) (int, error) {
 // Settle finishes or undoes what an interrupted deletion, rewrite or replacement left in a partition folder, as opening
 // the log does first, and says which files came and went. The caller owns the root.
 func Settle(fsys vfs.FS, folder string) (changed []string, err error) {
-	l := &Log{segOpts: segment.Options{FS: fsys}}
+	l := &Log{}
+	l.tuned.Store(&tuning{segOpts: segment.Options{FS: fsys}})
 	l.fs, l.name = fsys, folder
 	err = l.settle()
 	return append(l.recovery.Removed, l.recovery.Rebuilt...), err

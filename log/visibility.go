@@ -10,7 +10,7 @@ func (c *Config) visibleWhenDurable() bool {
 // raiseVisible moves the high watermark, and the last stable offset with it, after LogEnd or Durable moved. External logs
 // are moved by SetHighWatermark alone.
 func (l *Log) raiseVisible(o *Offsets) {
-	switch c := &l.cfg; {
+	switch c := l.cfg(); {
 	case c.Visibility == External:
 	case c.visibleWhenDurable():
 		o.HighWatermark = max(o.HighWatermark, o.LogStart, o.Durable)
@@ -23,8 +23,8 @@ func (l *Log) raiseVisible(o *Offsets) {
 // SetHighWatermark moves the high watermark of a log whose Visibility is External, and returns where it is afterwards:
 // the offset clamped to [LogStart, LogEnd]. It may move down, as a follower's does. -1 and ErrVisibility for any other log.
 func (l *Log) SetHighWatermark(offset int64) (int64, error) {
-	if l.cfg.Visibility != External {
-		return -1, fmt.Errorf("%w: Config.Visibility of %s is %v", ErrVisibility, l.name, l.cfg.Visibility)
+	if l.cfg().Visibility != External {
+		return -1, fmt.Errorf("%w: Config.Visibility of %s is %v", ErrVisibility, l.name, l.cfg().Visibility)
 	}
 	if err := l.ended(); err != nil {
 		return -1, err

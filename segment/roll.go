@@ -27,6 +27,18 @@ func (r RollReason) String() string {
 	return [...]string{"none", "size", "time", "index full", "offset range"}[min(r, RollOffset)]
 }
 
+// rollLimits are Options.MaxBytes and MaxAge as they are now.
+type rollLimits struct {
+	bytes int64
+	age   time.Duration
+}
+
+// SetRoll replaces Options.MaxBytes and MaxAge for NeedsRoll. What jitter was drawn stays.
+func (s *Segment) SetRoll(maxBytes int64, maxAge time.Duration) {
+	o := Options{MaxBytes: maxBytes, MaxAge: maxAge}.withDefaults()
+	s.roll.Store(&rollLimits{o.MaxBytes, o.MaxAge})
+}
+
 // NeedsRoll decides, by Kafka's rules, whether a new segment must be started before next is appended. An empty segment
 // is rolled only when the offset does not fit (a segment must hold something, however large). It may open the indexes; an
 // error in doing so shows in the append.
@@ -45,10 +57,11 @@ func (s *Segment) rollReason(next Incoming, now time.Time, m marks) RollReason {
 	if m.size == 0 {
 		return NoRoll
 	}
-	if m.size > s.o.MaxBytes-next.Bytes {
+	limits := s.roll.Load()
+	if m.size > limits.bytes-next.Bytes {
 		return RollSize
 	}
-	if limit := s.o.MaxAge; limit >= 0 && s.waited(next, now, m) > limit.Milliseconds()-s.jitter {
+	if limit := limits.age; limit >= 0 && s.waited(next, now, m) > limit.Milliseconds()-s.jitter {
 		return RollTime
 	}
 	if s.indexFull() {

@@ -40,7 +40,8 @@ type Segment struct {
 	gone     bool           // files were removed: indexes live in memory; guarded by mu
 	dirtyIdx [2]atomic.Bool // bytes of the offset, of the time index were written since the last Sync; set behind the writing
 	jitter   int64          // milliseconds
-	created  atomic.Int64   // wall clock at open, or when the segment was emptied; ms
+	roll     atomic.Pointer[rollLimits]
+	created  atomic.Int64 // wall clock at open, or when the segment was emptied; ms
 	broken   atomic.Pointer[error]
 	ix       atomic.Pointer[indexes]
 	txn      txns
@@ -141,6 +142,7 @@ func Open(dir string, base int64, o Options) (*Segment, error) {
 func newSegment(dir string, base int64, o Options) *Segment {
 	s := &Segment{dir: dir, base: base, o: o.withDefaults()}
 	s.suffix = o.Suffix
+	s.SetRoll(s.o.MaxBytes, s.o.MaxAge)
 	if limit := min(s.o.JitterMax, s.o.MaxAge).Milliseconds(); limit > 0 {
 		s.jitter = rand.Int64N(limit)
 	}

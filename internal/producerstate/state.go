@@ -228,6 +228,13 @@ func (s *State) ExpireDue(now int64) int {
 	return s.Expire(now)
 }
 
+// SetExpiry replaces Config.ExpireAfter, milliseconds; negative: never.
+func (s *State) SetExpiry(after int64) {
+	if s.cfg.ExpireAfter != after {
+		s.cfg.ExpireAfter, s.nextExpiry = after, 0
+	}
+}
+
 // Expire forgets producers and verifications that are older than ExpireAfter, and returns how many producers. A
 // producer with an open transaction stays. The age of a producer is its last record's; of one whose last record has no time,
 // when it was written, or loaded. (Kafka forgets that one at once, its fenced epochs included.) now is Unix milliseconds.
