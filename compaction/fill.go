@@ -92,8 +92,8 @@ func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 		}
 		return false, nil
 	}
-	s, err := b.Steps(r.d, math.MinInt64)
-	if err != nil {
+	var s record.Steps
+	if err := s.Begin(b, r.d, math.MinInt64); err != nil {
 		return false, err
 	}
 	if r.keys.exact != nil {
@@ -106,13 +106,14 @@ func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 			if more = s.Next(); !more {
 				break
 			}
-			if read++; s.Record.Offset < base || s.Record.Offset > last {
-				return false, r.holds(b, s.Record.Offset)
+			rec := s.Record()
+			if read++; rec.Offset < base || rec.Offset > last {
+				return false, r.holds(b, rec.Offset)
 			}
-			if s.Record.Key != nil && s.Record.Offset >= dirty {
+			if rec.Key != nil && rec.Offset >= dirty {
 				p := &r.probes[n]
-				p.offset, p.place, p.kind = s.Record.Offset, read, asks
-				r.keys.look(s.Record.Key, p)
+				p.offset, p.place, p.kind = rec.Offset, read, asks
+				r.keys.look(rec.Key, p)
 				n++
 			}
 		}
@@ -131,11 +132,12 @@ func (r *run) fillBatch(b record.Batch) (full bool, err error) {
 // fillExact is the rest of fillBatch for keys that have to be compared.
 func (r *run) fillExact(b record.Batch, s *record.Steps) (full bool, err error) {
 	for s.Next() {
+		rec := s.Record()
 		r.out.Mapped.Records++
-		if err := r.holds(b, s.Record.Offset); err != nil {
+		if err := r.holds(b, rec.Offset); err != nil {
 			return false, err
 		}
-		if s.Record.Key != nil && s.Record.Offset >= r.in.Bounds.FirstDirty && !r.keys.put(s.Record.Key, s.Record.Offset) {
+		if rec.Key != nil && rec.Offset >= r.in.Bounds.FirstDirty && !r.keys.put(rec.Key, rec.Offset) {
 			return true, nil
 		}
 	}

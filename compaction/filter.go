@@ -153,8 +153,8 @@ func (f *filter) judge(b record.Batch) (kept int, tombstone bool, err error) {
 	f.keep = f.keep[:0]
 	horizon, stamped := b.DeleteHorizon()
 	due := stamped && f.now >= horizon && !f.never
-	s, err := b.Steps(f.r.d, math.MinInt64)
-	if err != nil {
+	var s record.Steps
+	if err = s.Begin(b, f.r.d, math.MinInt64); err != nil {
 		return 0, false, err
 	}
 	for n := window; n == window; {
@@ -174,7 +174,7 @@ func (f *filter) gather(b record.Batch, s *record.Steps) (n int, err error) {
 	latest, control := f.r.keys.latest, b.Control()
 	base, last := b.BaseOffset(), b.LastOffset()
 	for n < window && s.Next() {
-		rec, p := &s.Record, &f.r.probes[n]
+		rec, p := s.Record(), &f.r.probes[n]
 		if rec.Offset < base || rec.Offset > last {
 			return n, f.r.holds(b, rec.Offset)
 		}
@@ -226,13 +226,13 @@ func (f *filter) rebuild(b record.Batch, stamp bool) ([]byte, error) {
 	if err := f.b.Rebuild(b, horizon); err != nil {
 		return nil, err
 	}
-	s, err := b.Steps(f.r.d, math.MinInt64)
-	if err != nil {
+	var s record.Steps
+	if err := s.Begin(b, f.r.d, math.MinInt64); err != nil {
 		return nil, err
 	}
 	for i := 0; s.Next(); i++ {
 		if f.keep[i] {
-			if err := f.b.AddAt(s.Record); err != nil {
+			if err := f.b.AddAt(*s.Record()); err != nil {
 				return nil, err
 			}
 		}

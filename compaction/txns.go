@@ -73,14 +73,14 @@ func (t *tracker) take(b record.Batch, d *record.Decoder) (discardable bool, err
 }
 
 func (t *tracker) marker(b record.Batch, d *record.Decoder) (discardable bool, err error) {
-	s, err := b.Steps(d, 0)
-	if err != nil {
+	var s record.Steps
+	if err = s.Begin(b, d, 0); err != nil {
 		return false, err
 	}
 	if !s.Next() {
 		return s.Err() == nil, s.Err()
 	}
-	kind, err := record.ParseControl(s.Record.Key)
+	kind, err := record.ParseControl(s.Record().Key)
 	if err != nil {
 		return false, err
 	}

@@ -65,18 +65,20 @@ func (v *view) unpack(b record.Batch, dec *record.Decoder, from, end int64, yiel
 	if b.Magic() < 2 {
 		return v.unpackLegacy(b, dec, from, end, yield)
 	}
-	s, err := b.Steps(dec, from)
+	var s record.Steps
+	err := s.Begin(b, dec, from)
 	for err == nil && s.Next() {
+		r := s.Record()
 		switch {
-		case s.Record.Offset < from:
+		case r.Offset < from:
 			continue
-		case s.Record.Offset >= end:
+		case r.Offset >= end:
 			return false
 		case v.closed.Load():
 			yield(record.Record{}, ErrClosed)
 			return false
 		}
-		if !yield(s.Record, nil) {
+		if !yield(*r, nil) {
 			return false
 		}
 	}

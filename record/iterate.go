@@ -31,9 +31,10 @@ func (b Batch) each(d *Decoder, from int64, yield func(Record, error) bool) {
 		d.legacyEach(b, yield)
 		return
 	}
-	s, err := b.Steps(d, from)
+	var s Steps
+	err := s.Begin(b, d, from)
 	for err == nil && s.Next() {
-		if !yield(s.Record, nil) {
+		if !yield(*s.Record(), nil) {
 			s.used()
 			return
 		}
@@ -48,24 +49,33 @@ func (b Batch) each(d *Decoder, from int64, yield func(Record, error) bool) {
 
 // Steps is RecordsFrom for a loop that goes through very many records and must not pay for two calls each:
 //
-//	s, err := b.Steps(d, offset)
+//	var s record.Steps
+//	err := s.Begin(b, d, offset)
 //	for err == nil && s.Next() {
-//		... s.Record
+//		... s.Record()
 //	}
 //
-// with the error, if any, in s.Err behind the loop. Only batches of magic 2 can be walked this way.
+// with the error, if any, in s.Err behind the loop. Only batches of magic 2 can be walked this way. It must not be copied
+// between Begin and the end of the walk.
 type Steps struct {
-	Record Record // valid until the next call of Next
+	at, n  int // Record is ahead[at]; those before ahead[n] are parsed
+	room   int // how many are parsed next
 	r      reader
 	behind []byte // what was unread before Record
 	err    error
+	ahead  [lookAhead]Record
 }
 
-// Steps begins to walk the records; most of those below offset are passed over. d may be nil. The errors are those of
+// lookAhead is how many records are parsed together. A record that is handed on right after it was stored word by word waits
+// for the stores; one of some before it does not.
+const lookAhead = 16
+
+// Begin begins to walk the records of b; most of those below offset are passed over. d may be nil. The errors are those of
 // Records before the first one, and a *CorruptError for a legacy entry.
-func (b Batch) Steps(d *Decoder, offset int64) (s Steps, err error) {
+func (s *Steps) Begin(b Batch, d *Decoder, offset int64) (err error) {
+	s.at, s.n, s.room, s.behind, s.err, s.r = 0, 0, 1, nil, nil, reader{} // often one record is all that is wanted
 	if b.legacy() {
-		return s, &CorruptError{Field: "magic", Reason: "the records of a legacy entry are not walked in steps"}
+		return &CorruptError{Field: "magic", Reason: "the records of a legacy entry are not walked in steps"}
 	}
 	if d == nil {
 		d = NewDecoder(Limits{})
@@ -73,27 +83,38 @@ func (b Batch) Steps(d *Decoder, offset int64) (s Steps, err error) {
 	if s.r, err = d.reader(b); err == nil && offset > s.r.base {
 		s.r.skip(offset)
 	}
-	return s, err
+	return err
 }
+
+// Record is the record that Next went to, valid until the next call of Next.
+func (s *Steps) Record() *Record { return &s.ahead[s.at&(lookAhead-1)] }
 
 // Next goes to the next record; false at the end of the batch, or when one does not parse.
 func (s *Steps) Next() bool {
+	s.at++
+	return s.at < s.n || s.more()
+}
+
+// more parses the next records.
+func (s *Steps) more() bool {
 	s.used()
+	s.at, s.n, s.ahead[0].Headers = 0, 0, nil // none of the others ever has any
 	if s.r.left <= 0 {
 		return false
 	}
-	if poisons {
-		s.behind = s.r.p
+	room := s.ahead[:s.room]
+	if s.room = lookAhead; poisons {
+		s.behind, s.room = s.r.p, 1
 	}
-	if s.r.quick(&s.Record) {
-		s.r.left--
-		s.r.index++
+	if s.n = s.r.quick(room); s.n > 0 {
 		return true
 	}
-	if s.err = s.r.next(&s.Record); s.err != nil {
+	if s.err = s.r.next(&s.ahead[0]); s.err != nil {
 		s.r.left = 0
+		return false
 	}
-	return s.err == nil
+	s.n = 1
+	return true
 }
 
 // Err is the *CorruptError or ErrTooLarge that ended the walk, nil at the end of the batch.
@@ -142,10 +163,8 @@ func (d *Decoder) reader(b Batch) (reader, error) {
 
 // next parses one record into rec, which then holds views. left must be above 0.
 func (r *reader) next(rec *Record) error {
-	if !r.quick(rec) {
-		if reason := r.parse(rec); reason != "" {
-			return r.unreadable(reason)
-		}
+	if reason := r.parse(rec); reason != "" {
+		return r.unreadable(reason)
 	}
 	r.left--
 	r.index++

@@ -17,82 +17,125 @@ import (
 //	attributes | timestamp delta 1..5 | offset delta 1..2 | key length 1..2 | ...
 const quickBody = 10
 
-// quick is parse for one such record.
-func (r *reader) quick(rec *Record) bool {
-	p := r.p
-	if len(p) < quickBody+2 {
-		return false
-	}
-	n, i := int(p[0]), 1
-	if n >= 0x80 {
-		n, i = n&0x7f|int(p[1])<<7, 2
-		if n >= 1<<14 {
-			return false
+// quick is parse for as many such records as come next and have room in out, whose headers must be nil.
+func (r *reader) quick(out []Record) (n int) {
+	p, left := r.p, r.left
+	for n < len(out) && left > 0 && len(p) >= quickBody+2 {
+		size, i := int(p[0]), 1
+		if size >= 0x80 {
+			size, i = size&0x7f|int(p[1])<<7, 2
+			if size >= 1<<14 {
+				break
+			}
 		}
-	}
-	end := i + n>>1
-	if n&1 != 0 || n>>1 < quickBody || end > len(p) || r.left == 1 && end != len(p) {
-		return false
-	}
-	b := p[i:end:end]
-	t, i := uint64(b[1]), 2
-	if t >= 0x80 {
-		if t, i = quickLong(b); i == 0 {
-			return false
+		end := i + size>>1
+		if size&1 != 0 || size>>1 < quickBody || end > len(p) || left == 1 && end != len(p) {
+			break
 		}
-	}
-	o := int32(b[i])
-	if i++; o >= 0x80 {
-		o = o&0x7f | int32(b[i])<<7
-		if i++; o >= 1<<14 {
-			return false
+		b := p[i:end:end]
+		t, i := uint64(b[1]), 2
+		if t >= 0x80 {
+			if t, i = quickLong(b); i == 0 {
+				break
+			}
 		}
-	}
-	k := int(b[i])
-	if i++; k >= 0x80 {
-		k = k&0x7f | int(b[i])<<7
-		if i++; k >= 1<<14 {
-			return false
+		o := int32(b[i])
+		if i++; o >= 0x80 {
+			o = o&0x7f | int32(b[i])<<7
+			if i++; o >= 1<<14 {
+				break
+			}
 		}
-	}
-	key := i + k>>1
-	if k == 1 {
-		key = i
-	}
-	if k&1 != 0 && k != 1 || key+2 > len(b) {
-		return false
-	}
-	if rec.Key = nil; k != 1 {
-		rec.Key = b[i:key:key]
-	}
-	v := int(b[key])
-	if i = key + 1; v >= 0x80 {
-		if i >= len(b) {
-			return false
+		k := int(b[i])
+		if i++; k >= 0x80 {
+			k = k&0x7f | int(b[i])<<7
+			if i++; k >= 1<<14 {
+				break
+			}
 		}
-		v = v&0x7f | int(b[i])<<7
-		if i++; v >= 1<<14 {
-			return false
+		key := i + k>>1
+		if k == 1 {
+			key = i
 		}
+		if k&1 != 0 && k != 1 || key+2 > len(b) {
+			break
+		}
+		v, at := int(b[key]), key+1
+		if v >= 0x80 {
+			if at >= len(b) {
+				break
+			}
+			v = v&0x7f | int(b[at])<<7
+			if at++; v >= 1<<14 {
+				break
+			}
+		}
+		after := at + v>>1
+		if v == 1 {
+			after = at
+		}
+		if v&1 != 0 && v != 1 || after+1 != len(b) || b[after] != 0 {
+			break // the last byte says that there are no headers
+		}
+		rec := &out[n]
+		if rec.Key = nil; k != 1 {
+			rec.Key = b[i:key:key]
+		}
+		if rec.Value = nil; v != 1 {
+			rec.Value = b[at:after:after]
+		}
+		rec.Offset = r.base + int64(o>>1^-(o&1))
+		rec.Timestamp = r.baseTime + (int64(t>>1) ^ -int64(t&1))
+		if r.appended {
+			rec.Timestamp = r.appendTime
+		}
+		n++
+		left--
+		if t < 0x80 && k != 1 && v != 1 && left > 1 && n < len(out) && len(p) >= 2*end {
+			like := shapeOf(p[:end], binary.LittleEndian.Uint64(p), end-len(b), end-len(b)+key)
+			more := like.fill(r, p[end:], out[n:min(len(out), n+left-1)])
+			n += more
+			left -= more
+			end += more * end
+		}
+		p = p[end:]
 	}
-	after := i + v>>1
-	if v == 1 {
-		after = i
+	r.p, r.left = p, left
+	r.index += n
+	return n
+}
+
+// fill parses the records at the start of p that have the shape, as many as have room in out.
+func (s *shape) fill(r *reader, p []byte, out []Record) int {
+	size, mask, same, value := s.size, s.mask, s.same, s.value
+	valueMask, valueSame, time, second := s.valueMask, s.valueSame, s.time&63, s.second
+	body, after := value+1, size-1
+	if valueMask == 0xffff {
+		body++
 	}
-	if v&1 != 0 && v != 1 || after+1 != len(b) || b[after] != 0 {
-		return false // the last byte says that there are no headers
+	key := s.key
+	for i := range out {
+		if len(p) < size {
+			return i
+		}
+		b := p[:size:size]
+		w := binary.LittleEndian.Uint64(b)
+		if w&mask != same || binary.LittleEndian.Uint16(b[value:])&valueMask != valueSame || b[after] != 0 {
+			return i
+		}
+		w >>= time
+		t, o := w&0x7f, w>>8&0x7f|w>>9&second
+		rec := &out[i]
+		rec.Key = b[key:value:value]
+		rec.Value = b[body:after:after]
+		rec.Offset = r.base + (int64(o>>1) ^ -int64(o&1))
+		rec.Timestamp = r.baseTime + (int64(t>>1) ^ -int64(t&1))
+		if r.appended {
+			rec.Timestamp = r.appendTime
+		}
+		p = p[size:]
 	}
-	if rec.Value = nil; v != 1 {
-		rec.Value = b[i:after:after]
-	}
-	rec.Headers = nil
-	rec.Offset = r.base + int64(o>>1^-(o&1))
-	rec.Timestamp = r.baseTime + (int64(t>>1) ^ -int64(t&1))
-	if r.appended {
-		rec.Timestamp = r.appendTime
-	}
-	r.p = p[end:]
-	return true
+	return len(out)
 }
 
 // skip passes over ordinary records below offset; never over the last one of the batch, so that the parser sees its end.
@@ -261,7 +304,8 @@ type shape struct {
 	size                 int
 	mask, same           uint64 // of the first eight bytes
 	time                 int    // bit where the time delta begins
-	value                int    // where the value's length begins
+	key, value           int    // where the key begins, and the value's length
+	second               uint64 // bits of an offset delta's second byte
 	valueMask, valueSame uint16
 }
 
@@ -281,8 +325,10 @@ func shapeOf(b []byte, first uint64, body, value int) shape {
 		s.valueMask = 0xffff
 	}
 	s.mask = ^uint64(0) >> (64 - 8*behind) &^ (0x7f_7f_ff << (8 * body))
+	s.key = behind
 	if key > body+3 {
 		s.mask &^= 0x7f << (8 * (body + 3))
+		s.second = 0x7f << 7
 	}
 	s.same = first & s.mask
 	s.valueSame = binary.LittleEndian.Uint16(b[value:]) & s.valueMask

@@ -87,21 +87,20 @@ func (d *Decoder) validateBatch(b Batch, o *ValidateOptions) (Validated, error) 
 		b.setMaxTimestamp(o.TimestampType, v.maxTimestamp())
 		return v.result(b, b.Count()), nil
 	}
-	r, err := d.reader(b)
-	var rec Record
-	for err == nil && r.left > 0 {
-		if err = r.next(&rec); err != nil {
-			break
-		}
-		index := r.index - 1
-		reason := ""
-		if source != None && !rebuild && rec.Offset-r.base != int64(index) {
+	var s Steps
+	err := s.Begin(b, d, math.MinInt64)
+	for index := 0; err == nil && s.Next(); index++ {
+		rec, reason := s.Record(), ""
+		if source != None && !rebuild && rec.Offset-b.BaseOffset() != int64(index) {
 			reason = "its offset is not the one that follows"
 		}
-		if v.check(index, &rec, reason) && rebuild {
+		if v.check(index, rec, reason) && rebuild {
 			rec.Offset = int64(index)
-			err = d.build.add(&rec, rec.Offset, rec.Timestamp)
+			err = d.build.add(rec, rec.Offset, rec.Timestamp)
 		}
+	}
+	if err == nil {
+		err = s.Err()
 	}
 	switch {
 	case err != nil:
