@@ -21,6 +21,8 @@
 //	key                                  owner                value
 //	/controller                          ruler's session      {"version":1,"brokerid":1,"timestamp":"…"}: who rules
 //	/controller_epoch                    nobody, never gone   "7": how often somebody began to; its version guards all writes below
+//	/cluster/id                          nobody, never gone   {"version":"1","id":"…"}: the cluster that the store is of; a member that
+//	                                                          finds another, or none where there was one, believes nothing else here
 //	/brokers/ids/1                       node's session       Kafka's version 5, and "previous_broker_epoch", "fenced"; created at the
 //	                                                          broker epoch
 //	/brokers/registrations/1             controller           {"version":1,"broker_epoch":42,"rack":"a","fenced":false,

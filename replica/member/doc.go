@@ -30,6 +30,9 @@
 //     Nothing was lost, and the new registration says so, if the controller noticed the one before.
 //   - A watch of the store that ends is begun anew; what was deleted meanwhile is noticed, and looked up once more before any
 //     replica is deleted.
+//   - A store that came back empty, or is another cluster's, is not believed (ErrOtherCluster): the member does not register with
+//     it, and its replicas stay. What the cluster is the Dir's meta.properties say (log.DirConfig.ClusterID), else the store the
+//     first time it is asked. So a store is restored from a backup with its /cluster/id, last.
 //   - A topic that is deleted and made anew is another topic: the old replica goes before the new one is made.
 //   - min.insync.replicas of a topic is that of the store.
 //   - Leaders' proposals of other in-sync sets go to the node whose controller rules, over the Transport.

@@ -43,6 +43,11 @@ func (m *Member) hand() {
 func (m *Member) pass(n controller.News, told map[log.TopicPartition][16]byte) error {
 	tp := n.Partition
 	id, here := told[tp]
+	if here && (n.Deleted || id != n.TopicID) {
+		if still, err := m.believe(n); err != nil || !still {
+			return err
+		}
+	}
 	if gone := !m.board.mineToo(n); gone || here && id != n.TopicID {
 		_ = m.node.Stop(tp, replica.Stop{Delete: true, LeaderEpoch: -1}) // there may be none
 		delete(told, tp)

@@ -45,6 +45,9 @@ func (m *Member) keep() {
 
 // live is one registration. It returns why it is over.
 func (m *Member) live() (err error) {
+	if err := m.sameCluster(m.ctx); err != nil {
+		return err
+	}
 	if m.own.session, err = m.store.Session(m.ctx, m.conf.SessionTTL); err != nil {
 		return err
 	}

@@ -46,13 +46,14 @@ type Config struct {
 
 // Member is a running member. All methods are safe for concurrent use.
 type Member struct {
-	conf   Config
-	store  replica.Store
-	node   *replica.Node
-	ctrl   *controller.Controller // nil: does not stand for election
-	board  board
-	judge  ruling
-	places places
+	conf     Config
+	store    replica.Store
+	node     *replica.Node
+	ctrl     *controller.Controller // nil: does not stand for election
+	board    board
+	judge    ruling
+	places   places
+	identity identity
 
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -403,7 +403,7 @@ func TestAMemberThatCannotBeIsRefused(t *testing.T) {
 	require.NoError(t, m.Await(t.Context(), func(s Status) bool { return s.BrokerEpoch > 0 }))
 	for p, err := range controller.FollowNodes(t.Context(), good.Store) {
 		require.NoError(t, err)
-		require.Equal(t, controller.Present{Node: 1, BrokerEpoch: 1, Host: "node-1", Port: 9092, Fenced: true}, p)
+		require.Equal(t, controller.Present{Node: 1, BrokerEpoch: 2, Host: "node-1", Port: 9092, Fenced: true}, p)
 		break
 	}
 	require.NoError(t, m.Close())

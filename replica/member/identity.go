@@ -1,0 +1,69 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/partlog/partlog/replica/controller"
+)
+
+// ErrOtherCluster: the store is not, or is no more, that of this member's cluster (Kafka: INCONSISTENT_CLUSTER_ID). It may have
+// come back empty, or is somebody else's. The member does not register with it, and deletes nothing on its word.
+var ErrOtherCluster = errors.New("member: the store is of another cluster")
+
+// identity is which cluster this member is of.
+type identity struct {
+	mu sync.Mutex // guards id, and is held while the store is asked: who asks second waits for the first
+	id string     // "": not known yet
+}
+
+// sameCluster finds out whether the store is that of this member's cluster. What the cluster is the Dir's meta.properties say;
+// if they do not, the store does when it is asked first.
+func (m *Member) sameCluster(ctx context.Context) error {
+	m.identity.mu.Lock()
+	defer m.identity.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, m.conf.ask())
+	defer cancel()
+	has, err := controller.ClusterID(ctx, m.store)
+	if err != nil {
+		return err
+	}
+	want := m.identity.id
+	if want == "" {
+		want = m.conf.Dir.Identity().ClusterID
+		if has == "" {
+			if has, err = controller.CreateClusterID(ctx, m.store, want); err != nil {
+				return err
+			}
+		}
+		if want == "" || want == has {
+			m.identity.id = has
+			return nil
+		}
+	}
+	switch has {
+	case want:
+		return nil
+	case "":
+		return fmt.Errorf("%w: %s is gone, was %q: the store has lost what it held", ErrOtherCluster, controller.ClusterKey, want)
+	}
+	return fmt.Errorf("%w: %s is %q, this member's is %q", ErrOtherCluster, controller.ClusterKey, has, want)
+}
+
+// believe asks the store once more before the log of a replica is deleted because its topic is gone, or another has its name.
+// false: it says something else by now, which was put on the board.
+func (m *Member) believe(n controller.News) (bool, error) {
+	ctx, cancel := context.WithTimeout(m.ctx, m.conf.ask())
+	defer cancel()
+	now, err := controller.Lookup(ctx, m.store, n.Partition)
+	if err != nil {
+		return false, err
+	}
+	if now.Deleted != n.Deleted || now.TopicID != n.TopicID {
+		m.board.tell(now)
+		return false, nil
+	}
+	return true, m.sameCluster(ctx) // last: of a store that is being restored, the id may come last
+}
