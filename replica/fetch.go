@@ -159,7 +159,7 @@ func (p *Partition) serve(i int) {
 	s.marks = marks{hw: p.hw, start: p.state.LogStart, end: p.state.LogEnd, stable: min(p.state.LastStable, p.hw)}
 	if e.LastFetchedEpoch >= 0 {
 		end := endOfEpoch(p.state.Epochs, e.LastFetchedEpoch, p.state.LogEnd)
-		if end.Epoch < 0 || e.Offset < p.state.LogStart {
+		if end.Epoch < 0 || e.Offset < p.state.LogStart || p.unproven(e) {
 			p.answer(i, OffsetOutOfRange)
 			return
 		}
@@ -189,6 +189,18 @@ func (p *Partition) serve(i int) {
 	p.arm(s.deadline)
 }
 
+// unproven says that a replica that is not in sync may have another history right up to where this log starts, and so to its own
+// end: the epochs from before are not known here any more. Nothing that it has is needed.
+//
+//	leader     1@10 (before the records below 10 were deleted: 0@0 1@9)
+//	follower   0@0, end 10       its 9 is of epoch 0
+func (p *Partition) unproven(e *FetchRequest) bool {
+	if e.From < 0 || e.Offset != p.state.LogStart || e.LogStart >= e.Offset || e.LastFetchedEpoch >= p.state.Epochs[0].Epoch {
+		return false
+	}
+	return !p.remote(e.From).inISR
+}
+
 // grownAtBound is p.grown when the log ended where e sees its end now, or earlier.
 func (p *Partition) grownAtBound(e *FetchRequest) int64 {
 	if e.From != NoNode {
@@ -205,7 +217,7 @@ func (p *Partition) readFor(i int) {
 	if s.req.From == NoNode {
 		isolation = min(s.req.Isolation, log.ReadCommitted)
 	}
-	p.do(Action{Kind: DoRead, Tag: p.fetches.readTag(i), Offset: s.req.Offset, MaxBytes: s.req.MaxBytes, Isolation: isolation})
+	p.do(Action{Kind: DoRead, To: s.req.From, Tag: p.fetches.readTag(i), Offset: s.req.Offset, MaxBytes: s.req.MaxBytes, Isolation: isolation})
 }
 
 // read goes on with a fetch once its bytes are there. If they are too few it waits: then no Reply names the read, and its

@@ -29,6 +29,7 @@ func TestFetchesShowWhereHistoriesPart(t *testing.T) {
 		diverged bool
 		end      log.EpochEnd
 		err      ErrorCode
+		outside  bool // the follower is not in sync
 	}{
 		{epoch: 2, offset: 5, diverged: true, end: log.EpochEnd{Epoch: 0, End: 2}},
 		{epoch: 0, offset: 4, diverged: true, end: log.EpochEnd{Epoch: 0, End: 2}},
@@ -47,12 +48,19 @@ func TestFetchesShowWhereHistoriesPart(t *testing.T) {
 		{start: 5, epoch: 0, offset: 0, err: OffsetOutOfRange},
 		{start: 10, epoch: 5, offset: 6, err: OffsetOutOfRange},
 		{start: 10, epoch: 3, offset: 6, err: OffsetOutOfRange},
+		// One that is not in sync may have records of an epoch that ended long before.
+		{start: 5, epoch: 0, offset: 5, outside: true, err: OffsetOutOfRange},
+		{start: 5, epoch: 3, offset: 5, outside: true},
 	} {
 		fl := filled(17, epochs...)
 		fl.hw = 17
 		fl.setStart(c.start)
 		l := newLab(t, Config{}, fl)
-		l.lead(10, 1)
+		isr := []NodeID{1, 2}
+		if c.outside {
+			isr = isr[:1]
+		}
+		l.lead(10, isr...)
 		acts := l.step(FetchRequest{From: 2, Tag: 7, Offset: c.offset, LeaderEpoch: 10, LastFetchedEpoch: c.epoch, BrokerEpoch: -1, MaxBytes: 1 << 20})
 		r := reply(t, acts, 7)
 		require.Equal(t, c.err, r.Err, "%+v", c)

@@ -214,6 +214,34 @@ func TestAReplicaIsCutWhereTheLeadersLogStartsInsideABatch(t *testing.T) {
 	require.Equal(t, []NodeID{2, 1}, two.p.Status().ISR)
 }
 
+// A leader that was away has a record of its own at 4; the next one has another there, and deleted it, so that both logs meet at
+// 5 and nothing at the leader says that they parted before. The replica begins anew: had it kept its record, it might lead one
+// day, and show it.
+func TestAReplicaWithAnotherHistoryRightUpToTheLeadersLogStartBeginsAnew(t *testing.T) {
+	c := newRealCluster(t, 1, 2)
+	one, two := c.nodes[1], c.nodes[2]
+	both := []NodeID{1, 2}
+	c.assign(Assign{Leader: 1, Replicas: both, ISR: both})
+	c.step(one, Produce{Tag: 1, Raw: batchOf(t, "0", "1", "2", "3"), Acks: -1})
+	c.rounds(3)
+	c.step(one, Produce{Tag: 2, Raw: batchOf(t, "lost"), Acks: 1})
+
+	c.fetches = nil
+	next := Assign{Leader: 2, LeaderEpoch: 1, PartitionEpoch: 1, Replicas: both, ISR: []NodeID{2}}
+	c.step(two, next)
+	c.step(two, Produce{Tag: 4, Raw: batchOf(t, "kept"), Acks: -1})
+	require.NoError(t, two.log.DeleteRecords(t.Context(), 5))
+	c.step(two, LogChanged{State: realState(two.log)})
+	c.step(one, next)
+	c.round()
+	require.Equal(t, []NodeID{2}, two.p.Status().ISR)
+	require.Equal(t, [2]int64{5, 5}, [2]int64{one.log.Offsets().LogStart, one.log.Offsets().LogEnd})
+	c.step(two, Produce{Tag: 5, Raw: batchOf(t, "more"), Acks: -1})
+	c.rounds(3)
+	require.Equal(t, []NodeID{2, 1}, two.p.Status().ISR)
+	require.Equal(t, []string{"more"}, one.values())
+}
+
 // latest is the answer for the latest offset, by who asks.
 func (n *realNode) latest(from NodeID, i log.Isolation) int64 {
 	v := n.p.View(from, -1, i, n.log.Offsets().LastStable)

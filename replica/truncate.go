@@ -47,14 +47,14 @@ func (p *Partition) idleEpoch() bool {
 }
 
 // outOfRange brings a log to where the leader's is: a longer one is cut to the leader's end, even though it may have
-// diverged below; one that ends below the leader's start begins anew there.
+// diverged below; one that ends at or below the leader's start begins anew there.
 func (p *Partition) outOfRange(r Result) {
 	switch {
 	case r.LogEnd < 0 || r.LogStart < 0:
 		p.backOff(OffsetOutOfRange)
 	case r.LogEnd < p.state.LogEnd:
 		p.truncate(r.LogEnd)
-	case r.LogStart > p.state.LogEnd:
+	case r.LogStart > p.state.LogEnd, r.LogStart == p.state.LogEnd && p.state.LogStart < r.LogStart:
 		p.reset(r.LogStart, work{})
 	default:
 		p.backOff(OffsetOutOfRange) // it fits now: the log moved meanwhile
