@@ -57,19 +57,27 @@ type NodeConfig struct {
 	Workers, SlowWorkers int
 	// InFlight bounds the produce requests of one partition that are not answered yet, 256; further ones wait.
 	InFlight int
+	// ResponseBytes is replica.fetch.response.max.bytes, 10 MiB, and Fetchers num.replica.fetchers, 1: so many times so many bytes of
+	// records may be on their way from here to one follower, whatever the number of partitions it is behind with; the rest is read
+	// when the follower asks for more. An answer that is larger by itself comes all the same.
+	ResponseBytes int64
+	Fetchers      int
 }
 
 func (c NodeConfig) withDefaults() NodeConfig {
 	for _, f := range []struct {
 		field *int
 		or    int
-	}{{&c.Workers, 64}, {&c.SlowWorkers, 16}, {&c.InFlight, 256}} {
+	}{{&c.Workers, 64}, {&c.SlowWorkers, 16}, {&c.InFlight, 256}, {&c.Fetchers, 1}} {
 		if *f.field <= 0 {
 			*f.field = f.or
 		}
 	}
 	if c.ProposeTimeout <= 0 {
 		c.ProposeTimeout = 10 * time.Second
+	}
+	if c.ResponseBytes <= 0 {
+		c.ResponseBytes = 10 << 20
 	}
 	return c
 }
@@ -95,6 +103,7 @@ type Node struct {
 	talk    *pool        // questions to the controller
 	court   *pool        // questions of other nodes to this one's
 	asked   atomic.Int64 // of those, how many are in court
+	window  *window
 	clock   *timeline[*runner]
 	all     sync.WaitGroup // of the clock and of who serves the transport
 	served  chan struct{}
@@ -127,6 +136,7 @@ func NewNode(c NodeConfig) (*Node, error) {
 	n := &Node{
 		conf: c, unclean: !clean, epoch: c.BrokerEpoch,
 		fast: newPool(c.Workers), slow: newPool(c.SlowWorkers), talk: newPool(64), court: newPool(64), clock: newTimeline[*runner](),
+		window: newWindow(min(c.ResponseBytes, 1<<40)*int64(min(c.Fetchers, 1<<20)), c.Config.withDefaults().FetchLimit),
 		served: make(chan struct{}), replicas: make(map[log.TopicPartition]*runner), peers: make(map[NodeID]Peer),
 		awaited: make(map[uint64]awaited), lastAsk: uint64(rand.Uint32()) << 32,
 	}

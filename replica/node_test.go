@@ -25,7 +25,8 @@ type group struct {
 	network *Network
 	ids     []NodeID
 
-	slow chan struct{} // if not nil: the controller answers no proposal before it is closed
+	slow chan struct{}     // if not nil: the controller answers no proposal before it is closed
+	tune func(*NodeConfig) // if not nil: of each node
 
 	mu    sync.Mutex
 	nodes map[NodeID]*member
@@ -44,7 +45,11 @@ type member struct {
 var quick = Config{LagTimeMax: 500 * time.Millisecond, FetchWait: 100 * time.Millisecond, FetchLimit: 300 * time.Millisecond, Backoff: 20 * time.Millisecond}
 
 func newGroup(t testing.TB, conf log.Config, ids ...NodeID) *group {
-	g := &group{t: t, network: NewNetwork(), ids: ids, nodes: map[NodeID]*member{}}
+	return newTunedGroup(t, conf, nil, ids...)
+}
+
+func newTunedGroup(t testing.TB, conf log.Config, tune func(*NodeConfig), ids ...NodeID) *group {
+	g := &group{t: t, network: NewNetwork(), ids: ids, nodes: map[NodeID]*member{}, tune: tune}
 	g.state = Assign{TopicID: [16]byte{1}, Leader: ids[0], Replicas: ids, ISR: slices.Clone(ids)}
 	for _, id := range ids {
 		g.nodes[id] = &member{fs: vfs.Mem()}
@@ -73,7 +78,11 @@ func (g *group) startOver(id NodeID, conf log.Config, wire Transport) {
 	c := quick
 	c.Self, c.BrokerEpoch = id, g.epoch
 	g.mu.Unlock()
-	n, err := NewNode(NodeConfig{Config: c, Dir: d, Transport: wire, Propose: g.propose})
+	nc := NodeConfig{Config: c, Dir: d, Transport: wire, Propose: g.propose}
+	if g.tune != nil {
+		g.tune(&nc)
+	}
+	n, err := NewNode(nc)
 	require.NoError(g.t, err)
 	m.Node, m.dir, m.alive = n, d, true
 }

@@ -73,6 +73,7 @@ type runner struct {
 	actions    []Action
 	pending    []Event
 	shared     shared
+	led        bool  // it led after the last turn
 	logStart   int64 // as the core knows it
 	warm       int64 // reads from here on need no disk, likely
 	warmNext   int64
@@ -135,6 +136,7 @@ func (r *runner) run() (more bool) {
 			batch[i] = mail{}
 		}
 		r.arm()
+		r.lookAtRole()
 		done += len(batch)
 		r.spare = batch[:0]
 	}
@@ -171,6 +173,9 @@ func (r *runner) take(m mail) {
 	default:
 		switch e := m.event.(type) {
 		case FetchRequest:
+			if e.From >= 0 {
+				r.node.window.leave(e.From, r) // what was sent has come, or is lost
+			}
 			e.MaxWait = min(e.MaxWait, remotePatience)
 			if tag, ok := r.remote(m.from, e.Tag, e.From == NoNode); ok {
 				e.Tag = tag
@@ -247,6 +252,15 @@ func (r *runner) lookAtLog() {
 	}
 }
 
+// lookAtRole notices that a leadership is over: followers ask elsewhere.
+func (r *runner) lookAtRole() {
+	leads := r.core != nil && r.core.role == Leader
+	if r.led && !leads {
+		r.node.window.forget(r)
+	}
+	r.led = leads
+}
+
 // arm sees to it that the core gets its Tick.
 func (r *runner) arm() {
 	if r.core == nil {
@@ -282,6 +296,7 @@ func (r *runner) shut() {
 		r.far.remove(a)
 		r.tell(a, refusal(NotLeaderOrFollower))
 	}
+	r.node.window.forget(r)
 	if r.unpin != nil {
 		r.unpin()
 		r.unpin = nil

@@ -29,14 +29,10 @@ func (r *runner) do(a *Action) Event {
 	case DoAppend:
 		return r.append(l, a)
 	case DoRead:
-		if a.Offset >= r.warm {
-			return r.read(l, *a)
+		if a.To < 0 || r.node.window.enter(a.To, r, a.MaxBytes) {
+			return r.read(l, a)
 		}
-		read, life := *a, r.life
-		r.node.slow.submit(taskFunc(func() {
-			e := r.readRaw(l, read)
-			r.post(mail{settled: func() Event { e.State = r.state(l); return r.of(life, e) }})
-		}))
+		r.readLater(*a)
 	case DoTruncate:
 		tag, offset := a.Tag, a.Offset
 		r.slowly(func() Event {
@@ -171,8 +167,46 @@ func (r *runner) append(l *log.Log, a *Action) Event {
 	return Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Duplicate: got.Duplicate, Err: err, State: r.state(l)}
 }
 
-// read serves followers that wait for the same bytes, and so are woken in the same step, from one reading.
-func (r *runner) read(l *log.Log, a Action) Event {
+// readLater reads once less is under way to the follower.
+func (r *runner) readLater(a Action) {
+	life := r.life
+	r.node.window.await(a.To, r, a.MaxBytes, func() bool {
+		return r.post(mail{settled: func() Event {
+			if r.life != life {
+				r.node.window.leave(a.To, r)
+				return nil
+			}
+			return r.read(r.log.Load(), &a)
+		}})
+	})
+}
+
+// read answers at once what needs no disk.
+func (r *runner) read(l *log.Log, a *Action) Event {
+	if a.Offset < r.warm {
+		r.readCold(l, *a)
+		return nil
+	}
+	e := r.readWarm(l, a)
+	if a.To >= 0 {
+		r.node.window.settle(a.To, r, e.Bytes)
+	}
+	return e
+}
+
+func (r *runner) readCold(l *log.Log, a Action) {
+	life := r.life
+	r.node.slow.submit(taskFunc(func() {
+		e := r.readRaw(l, &a)
+		if a.To >= 0 {
+			r.node.window.settle(a.To, r, e.Bytes)
+		}
+		r.post(mail{settled: func() Event { e.State = r.state(l); return r.of(life, e) }})
+	}))
+}
+
+// readWarm serves followers that wait for the same bytes, and so are woken in the same step, from one reading.
+func (r *runner) readWarm(l *log.Log, a *Action) Read {
 	s := &r.shared
 	if !s.ok || s.offset != a.Offset || s.max != a.MaxBytes || s.isolation != a.Isolation {
 		s.offset, s.max, s.isolation = a.Offset, a.MaxBytes, a.Isolation
@@ -193,7 +227,7 @@ type shared struct {
 }
 
 // readRaw is safe to run beside everything else.
-func (r *runner) readRaw(l *log.Log, a Action) Read {
+func (r *runner) readRaw(l *log.Log, a *Action) Read {
 	e := Read{Tag: a.Tag, Next: a.Offset}
 	f, err := l.Fetch(r.node.ctx, a.Offset, log.FetchOptions{Isolation: a.Isolation, MaxBytes: a.MaxBytes, WholeBatches: true})
 	if err != nil {
@@ -234,6 +268,9 @@ func (r *runner) tell(to asker, res Result) {
 	case to.question != nil:
 		to.question.done <- res
 	default:
+		if !to.client && len(res.Raw) == 0 {
+			r.node.window.leave(to.node, r)
+		}
 		r.node.answer(to.node, r.tp, to.tag, to.client, res)
 	}
 }
