@@ -403,7 +403,9 @@ func (r *rep) read(a replica.Action) {
 		}
 		if err == nil && a.Isolation == log.LogEnd {
 			e.Raw = make([]byte, e.Bytes)
-			_, err = f.ReadAt(e.Raw, 0)
+			if _, err = f.ReadAt(e.Raw, 0); e.Bytes == 0 {
+				err = nil // cut since it was asked for
+			}
 		} else if err == nil {
 			st := stash{next: e.Next, stamp: r.part.model.stamp}
 			for rec, bad := range f.Records() {
