@@ -28,7 +28,9 @@ var (
 type NodeConfigError struct{ Field, Reason string }
 
 // Error is one sentence.
-func (e *NodeConfigError) Error() string { return "NodeConfig." + e.Field + ": " + e.Reason }
+func (e *NodeConfigError) Error() string {
+	return ErrNodeConfig.Error() + ": " + e.Field + " " + e.Reason
+}
 
 // Is makes it an ErrNodeConfig.
 func (e *NodeConfigError) Is(target error) bool { return target == ErrNodeConfig }
@@ -120,16 +122,26 @@ type Node struct {
 	epoch    int64 // broker epoch of the present registration
 }
 
+// inUse has the Dir of every Node that is not closed, and its number: two nodes of one process that were given the same one
+// would both append to its logs. Of other processes the Dir's lock takes care.
+var inUse sync.Map
+
 // NewNode begins to serve the transport. The logs are opened as partitions are assigned. After a Dir that was not stopped
-// cleanly (log.Dir.CleanShutdown) its replicas say so until they have caught up.
+// cleanly (log.Dir.CleanShutdown) its replicas say so until they have caught up. *NodeConfigError: Dir or Transport are missing, or another node's.
 func NewNode(c NodeConfig) (*Node, error) {
 	switch {
 	case c.Dir == nil:
-		return nil, &NodeConfigError{"Dir", "none"}
+		return nil, &NodeConfigError{"Dir", "must be given"}
 	case c.Transport == nil:
-		return nil, &NodeConfigError{"Transport", "none"}
+		return nil, &NodeConfigError{"Transport", "must be given"}
 	case c.Self < 0:
-		return nil, &NodeConfigError{"Self", fmt.Sprintf("%d is no node", c.Self)}
+		return nil, &NodeConfigError{"Self", fmt.Sprintf("must not be negative, as %d is", c.Self)}
+	}
+	if t, ok := c.Transport.(interface{ Self() NodeID }); ok && t.Self() != c.Self {
+		return nil, &NodeConfigError{"Transport", fmt.Sprintf("is that of node %d, and this is node %d", t.Self(), c.Self)}
+	}
+	if other, taken := inUse.LoadOrStore(c.Dir, c.Self); taken {
+		return nil, &NodeConfigError{"Dir", fmt.Sprintf("holds the replicas of node %d, which is not closed", other)}
 	}
 	c = c.withDefaults()
 	_, clean := c.Dir.CleanShutdown()
@@ -264,6 +276,10 @@ func (n *Node) Partitions() iter.Seq[*Handle] {
 // UncleanStop says that the node began with logs that may have lost what was synced.
 func (n *Node) UncleanStop() bool { return n.unclean }
 
+// Done is closed when the transport is served no more: the node was closed, the transport was, or somebody else serves it
+// (ErrTransportBusy).
+func (n *Node) Done() <-chan struct{} { return n.served }
+
 // Err is why the transport is served no more; nil while it is.
 func (n *Node) Err() error {
 	select {
@@ -378,5 +394,6 @@ func (n *Node) Close() error {
 	for _, p := range []*pool{n.fast, n.slow, n.talk, n.court} {
 		p.all.Wait()
 	}
+	inUse.Delete(n.conf.Dir)
 	return nil
 }

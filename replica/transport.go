@@ -8,7 +8,7 @@ import (
 
 // Transport moves messages between nodes. A message may be lost, come twice, or after a later one: replicas repeat what is not
 // answered and ignore what is not awaited. NewNetwork is one inside a process, ListenTCP one over plain TCP. All methods are
-// safe for concurrent use.
+// safe for concurrent use. NewNode refuses one that has a method Self() NodeID, as these two have, and is another node's.
 type Transport interface {
 	// Send hands a message over. It does not wait for the network: what cannot be sent is lost. The message and all it refers to
 	// must not be changed afterwards, by either side.

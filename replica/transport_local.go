@@ -74,6 +74,9 @@ type localTransport struct {
 	self    NodeID
 }
 
+// Self is whose end it is.
+func (t localTransport) Self() NodeID { return t.self }
+
 func (t localTransport) Send(to NodeID, tp log.TopicPartition, m Message) {
 	n := t.network
 	n.mu.RLock()

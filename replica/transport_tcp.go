@@ -140,6 +140,9 @@ func ListenTCP(addr string, c TCPConfig) (*TCP, error) {
 // Addr is where it listens.
 func (t *TCP) Addr() net.Addr { return t.listener.Addr() }
 
+// Self is whose transport it is.
+func (t *TCP) Self() NodeID { return t.conf.Self }
+
 // SetPeer says where a node is. A connection that there is stays until it fails.
 func (t *TCP) SetPeer(node NodeID, addr string) {
 	t.mu.Lock()

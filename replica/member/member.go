@@ -40,7 +40,7 @@ type Config struct {
 	// nil: it does not. Some member must.
 	Controller *controller.Options
 
-	// Trouble is told what went wrong with the store. It is called by the member's goroutines, which wait for it.
+	// Trouble is told what went wrong with the store, or that the Transport is served no more. It is called by the member's goroutines, which wait for it.
 	Trouble func(error)
 }
 
@@ -73,16 +73,16 @@ type Status struct {
 	BrokerEpoch int64 // of the present registration; 0: it has none at the moment
 	InService   bool  // the controller lets it lead and be in sync
 	Rules       bool  // its controller rules
-	LastError   error // the store's last trouble; it may be over
+	LastError   error // the last trouble with the store or the transport; it may be over
 }
 
 // errNoHost: others would not find this node.
-var errNoHost = errors.New("the Transport listens on every address: others need one of them")
+var errNoHost = errors.New("must be given: the Transport listens on every address, and others need one of them")
 
 // Start makes a member and returns at once; InService waits for more. *replica.NodeConfigError.
 func Start(c Config) (*Member, error) {
 	if c.Store == nil {
-		return nil, &replica.NodeConfigError{Field: "Store", Reason: "none"}
+		return nil, &replica.NodeConfigError{Field: "Store", Reason: "must be given"}
 	}
 	if c.SessionTTL <= 0 {
 		c.SessionTTL = 18 * time.Second
@@ -117,7 +117,7 @@ func Start(c Config) (*Member, error) {
 		m.cancel()
 		return nil, err
 	}
-	for _, run := range []func(){m.keep, m.hand, m.followPartitions, m.followNodes, m.followSettings, m.followRuler} {
+	for _, run := range []func(){m.keep, m.hand, m.listen, m.followPartitions, m.followNodes, m.followSettings, m.followRuler} {
 		m.all.Go(run)
 	}
 	if m.ctrl != nil {
@@ -206,9 +206,41 @@ func (m *Member) Await(ctx context.Context, wanted func(Status) bool) error {
 	}
 }
 
-// InService waits until the member is in service.
+// InService waits until the member is in service. Errors as Await, and if ctx ends a word on what it waits for.
 func (m *Member) InService(ctx context.Context) error {
-	return m.Await(ctx, func(s Status) bool { return s.InService })
+	err := m.Await(ctx, func(s Status) bool { return s.InService })
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("member: node %d is not in service, %s: %w", m.conf.Self, m.lacks(), err)
+}
+
+// lacks is what a member that is not in service waits for.
+func (m *Member) lacks() string {
+	epoch := m.Status().BrokerEpoch
+	if epoch == 0 {
+		return "it is not registered with the store"
+	}
+	ruler, _ := m.judge.now()
+	now, _ := m.board.standing(epoch)
+	switch {
+	case ruler == replica.NoNode:
+		return "no controller rules (a member without Config.Controller does not stand for election)"
+	case !now.noticed:
+		return fmt.Sprintf("the controller of node %d has not noticed its registration", ruler)
+	}
+	return fmt.Sprintf("the controller of node %d has not let it", ruler)
+}
+
+// listen notices when the transport is served no more.
+func (m *Member) listen() {
+	select {
+	case <-m.node.Done():
+		if err := m.node.Err(); err != nil {
+			m.trouble(fmt.Errorf("member: messages for node %d are not taken any more: %w", m.conf.Self, err))
+		}
+	case <-m.ctx.Done():
+	}
 }
 
 // change changes the status and wakes who waits for that.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -412,3 +413,47 @@ func TestAMemberThatCannotBeIsRefused(t *testing.T) {
 type nowhere struct{ replica.Transport }
 
 func (nowhere) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4zero, Port: 9092} }
+
+func TestAMemberThatIsNotInServiceSaysWhatItWaitsFor(t *testing.T) {
+	dir, err := log.OpenDir("mem", log.DirConfig{FS: vfs.Mem(), Manual: true})
+	require.NoError(t, err)
+	defer dir.Close()
+	network, store := replica.NewNetwork(), newTroubled(replica.NewMemStore())
+	store.down.Store(true)
+	m, err := Start(Config{NodeConfig: replica.NodeConfig{Config: replica.Config{Self: 1}, Dir: dir, Transport: network.Transport(1)}, Store: store, Retry: time.Millisecond})
+	require.NoError(t, err)
+	defer m.Close()
+	waits := func(want string) {
+		t.Helper()
+		var err error
+		require.Eventually(t, func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer cancel()
+			err = m.InService(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			return strings.Contains(err.Error(), want)
+		}, 5*time.Second, time.Millisecond, "%v", err)
+	}
+	waits("member: node 1 is not in service, it is not registered with the store: context deadline exceeded\n" + errDown.Error())
+	store.down.Store(false)
+	waits("no controller rules (a member without Config.Controller does not stand for election)")
+	_, err = replica.Put(t.Context(), store, controller.ClaimKey, []byte(`{"version":1,"brokerid":7,"timestamp":"0"}`), 0)
+	require.NoError(t, err)
+	waits("the controller of node 7 has not noticed its registration")
+}
+
+func TestAMemberWhoseTransportIsServedByAnotherSaysSo(t *testing.T) {
+	dir, err := log.OpenDir("mem", log.DirConfig{FS: vfs.Mem(), Manual: true})
+	require.NoError(t, err)
+	defer dir.Close()
+	m, err := Start(Config{NodeConfig: replica.NodeConfig{Config: replica.Config{Self: 1}, Dir: dir, Transport: busy{replica.NewNetwork().Transport(1)}}, Store: replica.NewMemStore()})
+	require.NoError(t, err)
+	defer m.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	require.NoError(t, m.Await(ctx, func(s Status) bool { return errors.Is(s.LastError, replica.ErrTransportBusy) }))
+}
+
+type busy struct{ replica.Transport }
+
+func (busy) Serve(context.Context, func(replica.Envelope)) error { return replica.ErrTransportBusy }
