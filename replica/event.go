@@ -103,6 +103,7 @@ type (
 		LastFetchedEpoch int32         // epoch of the last record the asker has; -1 unknown: divergence is not looked for
 		BrokerEpoch      int64         // a follower's; -1 unknown
 		TopicID          [16]byte      // zero: unchecked. InconsistentTopicID if the name is another topic's here
+		Unsynced         int64         // a follower's: how many of the offsets below Offset a loss of power may take from it
 		UncleanStop      bool          // a follower that may have lost its synced tail and has not caught up since
 		Isolation        log.Isolation // a consumer's: ReadUncommitted or ReadCommitted
 		MaxBytes         int64

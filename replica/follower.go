@@ -48,7 +48,7 @@ func (p *Partition) fetchNext() {
 	p.counts.Fetches++
 	p.do(Action{Kind: SendFetch, Tag: f.tag, To: p.leader, Fetch: FetchRequest{
 		From: p.conf.Self, Tag: f.tag, Offset: f.offset, LogStart: p.state.LogStart,
-		LeaderEpoch: p.leaderEpoch, LastFetchedEpoch: last, BrokerEpoch: p.conf.BrokerEpoch, TopicID: p.topicID, UncleanStop: p.unclean,
+		LeaderEpoch: p.leaderEpoch, LastFetchedEpoch: last, BrokerEpoch: p.conf.BrokerEpoch, TopicID: p.topicID, Unsynced: p.unsynced(), UncleanStop: p.unclean,
 		Isolation: log.LogEnd, MaxBytes: p.conf.FetchBytes, MinBytes: p.conf.FetchMin, MaxWait: p.conf.FetchWait,
 	}})
 }

@@ -17,6 +17,7 @@ type remote struct {
 	node       NodeID
 	logStart   int64 // -1 unknown, like the next three
 	logEnd     int64 // the offset it fetched at last: it has everything below
+	unsynced   int64 // of that, what it may lose
 	leaderEnd  int64 // the leader's log end at that fetch
 	broker     int64 // broker epoch of that fetch
 	fetchedAt  time.Time
@@ -110,7 +111,7 @@ func (p *Partition) noteFetch(r *remote, f *FetchRequest, leaderEnd int64) {
 		r.caughtUp(r.fetchedAt)
 	}
 	moved := r.logEnd != f.Offset
-	r.logStart, r.logEnd = f.LogStart, f.Offset
+	r.logStart, r.logEnd, r.unsynced = f.LogStart, f.Offset, f.Unsynced
 	r.leaderEnd = max(r.leaderEnd, leaderEnd)
 	r.fetchedAt = p.now
 	if f.BrokerEpoch >= 0 {
@@ -124,9 +125,9 @@ func (p *Partition) noteFetch(r *remote, f *FetchRequest, leaderEnd int64) {
 	p.expand(r)
 	if moved {
 		p.advance()
-		if r.logEnd < p.removal {
-			p.lowerRemoval()
-		}
+	}
+	if r.logEnd-r.unsynced < p.removal {
+		p.lowerRemoval()
 	}
 }
 

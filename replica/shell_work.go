@@ -74,6 +74,9 @@ func (r *runner) do(a *Action) Event {
 		r.unpin()
 		r.unpin = release
 	case SendFetch:
+		if o := l.Offsets(); o.LogEnd == a.Fetch.Offset { // syncs that the core was not told of
+			a.Fetch.Unsynced = max(o.LogEnd-o.Durable, 0)
+		}
 		r.node.conf.Transport.Send(a.To, r.tp, a.Fetch)
 	case Reply:
 		r.reply(a)

@@ -76,7 +76,7 @@ func appendFrame(b []byte, tp log.TopicPartition, m Message) (head, raw []byte) 
 	w := writer{b}
 	switch m := m.(type) {
 	case FetchRequest:
-		w.i64(int64(m.Tag), m.Offset, m.LogStart, m.BrokerEpoch, m.MaxBytes, m.MinBytes, int64(m.MaxWait), 0)
+		w.i64(int64(m.Tag), m.Offset, m.LogStart, m.BrokerEpoch, m.MaxBytes, m.MinBytes, int64(m.MaxWait), m.Unsynced)
 		w.b = append(w.b, m.TopicID[:]...)
 		w.i32(m.LeaderEpoch, m.LastFetchedEpoch)
 		w.b = append(w.b, byte(m.Isolation), flag(m.UncleanStop)|flag(m.From == NoNode)<<1)
@@ -166,8 +166,7 @@ func decodeFrame(b []byte) (tp log.TopicPartition, m Message, err error) {
 
 func decodeFetch(r reader) (Message, error) {
 	m := FetchRequest{Tag: uint64(r.i64()), Offset: r.i64(), LogStart: r.i64(), BrokerEpoch: r.i64(), MaxBytes: r.i64(), MinBytes: r.i64()}
-	m.MaxWait = time.Duration(r.i64())
-	r.i64()
+	m.MaxWait, m.Unsynced = time.Duration(r.i64()), r.i64()
 	r.b = r.b[copy(m.TopicID[:], r.b):]
 	m.LeaderEpoch, m.LastFetchedEpoch = r.i32(), r.i32()
 	m.Isolation, m.UncleanStop = log.Isolation(r.b[0]), r.b[1]&1 != 0
@@ -175,7 +174,7 @@ func decodeFetch(r reader) (Message, error) {
 	if r.b[1]&2 != 0 {
 		m.From, furthest = NoNode, log.ReadCommitted
 	}
-	if m.Offset < 0 || m.MaxBytes < 0 || m.MinBytes < 0 || m.MaxWait < 0 || m.Isolation > furthest {
+	if m.Offset < 0 || m.MaxBytes < 0 || m.MinBytes < 0 || m.MaxWait < 0 || m.Unsynced < 0 || m.Isolation > furthest {
 		return nil, fmt.Errorf("%w: a fetch with a negative or unknown field", ErrFrame)
 	}
 	return m, nil

@@ -21,7 +21,7 @@ import (
 
 var someMessages = []Message{
 	FetchRequest{},
-	FetchRequest{Tag: 1<<63 + 5, Offset: 7, LogStart: 1, LeaderEpoch: 3, LastFetchedEpoch: -1, BrokerEpoch: 9, UncleanStop: true, TopicID: [16]byte{7, 15: 8},
+	FetchRequest{Tag: 1<<63 + 5, Offset: 7, LogStart: 1, LeaderEpoch: 3, LastFetchedEpoch: -1, BrokerEpoch: 9, Unsynced: 6, UncleanStop: true, TopicID: [16]byte{7, 15: 8},
 		Isolation: log.LogEnd, MaxBytes: 1 << 20, MinBytes: 1, MaxWait: 500 * time.Millisecond},
 	FetchRequest{From: NoNode, Tag: 6, Offset: 7, LogStart: -1, LeaderEpoch: -1, LastFetchedEpoch: 2, BrokerEpoch: -1, Isolation: log.ReadCommitted, MaxBytes: 100},
 	EpochRequest{From: NoNode, Tag: 7, LeaderEpoch: 3, Epoch: 2},

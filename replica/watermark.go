@@ -72,14 +72,18 @@ func (p *Partition) lowerHighWatermark(hw int64) {
 	}
 }
 
-// slowest is where the assigned replica is that has the least; 0 if one was not heard of in this epoch.
+// slowest is where the assigned replica is that has the least, after a loss of power at that; 0 if one was not heard of in this
+// epoch. One that goes back below a tombstone it had would otherwise not get to see it again, and keep what it deleted.
 func (p *Partition) slowest() int64 {
-	low := p.counted()
+	low := p.state.LogEnd - p.unsynced()
 	for i := range p.lead.remotes {
-		low = min(low, p.lead.remotes[i].logEnd)
+		low = min(low, p.lead.remotes[i].logEnd-p.lead.remotes[i].unsynced)
 	}
 	return max(low, 0)
 }
+
+// unsynced is how many of the offsets here a loss of power may take.
+func (p *Partition) unsynced() int64 { return max(p.state.LogEnd-p.state.Durable, 0) }
 
 // lowerRemoval takes the ceiling back at once when a replica turns out to have less.
 func (p *Partition) lowerRemoval() {

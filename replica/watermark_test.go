@@ -179,7 +179,7 @@ func TestCheckpointOfTheHighWatermarkIsWrittenNowAndThenAndAtStop(t *testing.T) 
 }
 
 func TestRemovalFollowsTheSlowestAssignedReplica(t *testing.T) {
-	l := newLab(t, Config{LagTimeMax: 10 * time.Second}, filled(8, entries(0, 0)...))
+	l := newLab(t, Config{LagTimeMax: 10 * time.Second}, synced(8))
 	require.Equal(t, int64(0), only(t, l.lead(1, 1, 2), SetRemoval).Offset, "nobody was heard of")
 	l.fetchFrom(2, 8)
 	require.Empty(t, all(l.pass(5*time.Second), SetRemoval), "3 was not")
@@ -191,6 +191,43 @@ func TestRemovalFollowsTheSlowestAssignedReplica(t *testing.T) {
 	require.Equal(t, int64(8), only(t, l.pass(5*time.Second), SetRemoval).Offset)
 	acts = l.step(Assign{Leader: 1, LeaderEpoch: 1, PartitionEpoch: 2, Replicas: []NodeID{1, 2, 4}, ISR: []NodeID{1, 2}, Adding: []NodeID{4}})
 	require.Equal(t, int64(0), only(t, acts, SetRemoval).Offset)
+}
+
+func synced(n int64) *fakeLog {
+	f := filled(n, entries(0, 0)...)
+	f.durable = n
+	return f
+}
+
+// A tombstone that is gone everywhere else is not seen again by who loses it with a power loss, and what it deleted lives there
+// for good: only what is on the devices counts.
+func TestRemovalCountsWhatAPowerLossLeaves(t *testing.T) {
+	l := newLab(t, Config{LagTimeMax: 10 * time.Second}, synced(8))
+	l.lead(1, 1, 2)
+	fetch := func(node NodeID, offset, unsynced int64) []Action {
+		return l.step(FetchRequest{From: node, Tag: 1000 + uint64(node), Offset: offset, Unsynced: unsynced, LeaderEpoch: l.p.leaderEpoch,
+			LastFetchedEpoch: -1, BrokerEpoch: -1, MaxBytes: 1 << 20})
+	}
+	fetch(2, 8, 0)
+	fetch(3, 8, 5)
+	require.Equal(t, int64(3), only(t, l.pass(5*time.Second), SetRemoval).Offset)
+	fetch(3, 8, 1)
+	require.Equal(t, int64(7), only(t, l.pass(5*time.Second), SetRemoval).Offset)
+	require.Equal(t, int64(6), only(t, fetch(3, 8, 2), SetRemoval).Offset, "back at once")
+
+	l = newLab(t, Config{LagTimeMax: 10 * time.Second}, filled(8, entries(0, 0)...))
+	l.lead(1, 1, 2)
+	l.fetchFrom(2, 8)
+	l.fetchFrom(3, 8)
+	require.Empty(t, all(l.pass(5*time.Second), SetRemoval), "the leader may lose all")
+}
+
+// A follower says how much of what it fetched may be lost.
+func TestAFetchSaysWhatIsNotSynced(t *testing.T) {
+	f := filled(8, entries(0, 0)...)
+	f.durable = 5
+	l := newLab(t, Config{}, f)
+	require.Equal(t, int64(3), only(t, l.follow(1), SendFetch).Fetch.Unsynced)
 }
 
 // Epochs of a log and where they end.
