@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/replica"
 )
 
@@ -112,29 +113,33 @@ func (p *part) compareAll() {
 	}
 }
 
-// keepsLast checks that compaction left the last record of each key everywhere.
+// keepsLast checks that compaction left the last record of each key everywhere, or of a deleted one nothing.
 func (p *part) keepsLast() {
 	m := &p.model
 	last := map[int]int64{}
 	for o, e := range m.committed {
-		if e.kind == data {
-			if t := m.book[e.id].txn; t == nil || t.decided == commitMarker {
-				last[m.book[e.id].key] = int64(o)
-			}
+		if m.counts(e) {
+			last[m.book[e.id].key] = int64(o)
 		}
 	}
 	for _, id := range p.state.Replicas {
 		r := p.seat(id).rep
-		there := map[int64]bool{}
-		for rec, err := range r.log.Records(p.s.ctx, r.log.Offsets().LogStart) {
+		there := map[int]int64{}
+		for rec, err := range r.log.Records(p.s.ctx, r.log.Offsets().LogStart, log.WithIsolation(log.ReadCommitted)) {
 			if err != nil {
 				p.fail("the log of node %d cannot be read: %v", id, err)
 				return
 			}
-			there[rec.Offset] = true
+			there[m.book[idOf(rec)].key] = rec.Offset
 		}
 		for key, o := range last {
-			if !there[o] {
+			deleted := m.book[m.committed[o].id].tombstone
+			switch at, ok := there[key]; {
+			case ok && at == o, !ok && deleted:
+			case deleted:
+				p.fail("node %d has offset %d as the last record of key %d, which was deleted at %d", id, at, key, o)
+				return
+			default:
 				p.fail("node %d lacks offset %d, the last record of key %d", id, o, key)
 				return
 			}

@@ -117,10 +117,16 @@ func (p *producer) next() {
 	p.build.SetProducer(pr)
 	for range 1 + s.rng.IntN(3) {
 		key := s.rng.IntN(8)
-		id := p.p.model.newRecord(origin{idempotent: p.idempotent, txn: p.txn, key: key})
+		tombstone := s.compacted && s.rng.IntN(4) == 0
+		id := p.p.model.newRecord(origin{idempotent: p.idempotent, txn: p.txn, key: key, tombstone: tombstone})
 		p.ids = append(p.ids, id)
-		value := binary.BigEndian.AppendUint64(make([]byte, 0, 40), id)
-		if err := p.build.Add(record.Record{Key: []byte{byte('a' + key)}, Value: value[:8+s.rng.IntN(33)]}); err != nil {
+		rec := record.Record{Key: []byte{byte('a' + key)}}
+		if value := binary.BigEndian.AppendUint64(make([]byte, 0, 40), id); tombstone {
+			rec.Headers = []record.Header{{Value: value}}
+		} else {
+			rec.Value = value[:8+s.rng.IntN(33)]
+		}
+		if err := p.build.Add(rec); err != nil {
 			s.fail("%v", err)
 			return
 		}

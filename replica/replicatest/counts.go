@@ -5,24 +5,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/partlog/partlog/compaction"
-	"github.com/partlog/partlog/log"
 )
 
 // Counts is how often what happened.
 type Counts map[string]int64
 
 func (c Counts) add(what string, n int64) { c[what] += n }
-
-// events counts what logs do by themselves.
-func (c Counts) events() *log.Events {
-	return &log.Events{
-		Rolled:   func(log.TopicPartition, log.SegmentInfo) { c.add("segments rolled", 1) },
-		Retained: func(log.TopicPartition, log.RetentionReport) { c.add("retentions", 1) },
-		Cleaned:  func(log.TopicPartition, compaction.Result) { c.add("compactions", 1) },
-	}
-}
 
 // Add adds another run's.
 func (c Counts) Add(o Counts) {

@@ -36,11 +36,16 @@ type seenRecord struct {
 
 func seen(r record.Record) seenRecord { return seenRecord{r.Offset, idOf(r)} }
 
+// idOf is the number of a record, which a tombstone has in a header.
 func idOf(r record.Record) uint64 {
-	if len(r.Value) < 8 {
+	where := r.Value
+	if r.Value == nil && len(r.Headers) > 0 {
+		where = r.Headers[0].Value
+	}
+	if len(where) < 8 {
 		return 0
 	}
-	return binary.BigEndian.Uint64(r.Value)
+	return binary.BigEndian.Uint64(where)
 }
 
 // origin is where a record comes from.
@@ -48,6 +53,7 @@ type origin struct {
 	idempotent bool
 	txn        *txn
 	key        int
+	tombstone  bool
 }
 
 // txn is a transaction; it is decided before its marker is written.
@@ -76,6 +82,7 @@ type model struct {
 	power      [10]bool    // it was lost since the log was open
 	starts     [10]int64
 	doubts     [10]doubt
+	graves     []grave     // deletions of keys that are deleted themselves, by offset
 	ghosts     [10][]entry // of a log whose deletion was not finished, and may not be on the device
 	scratch    []entry
 }
@@ -98,6 +105,7 @@ func (m *model) excuse(why string) {
 		m.s.counts.add("times committed records may be lost", 1)
 		m.excused = true
 		m.stamp++
+		m.graves = nil
 	}
 }
 
@@ -172,6 +180,7 @@ func (m *model) appended(r *rep, a *replica.Action, done log.Appended) {
 		return
 	}
 	end := r.log.Offsets().LogEnd
+	defer m.passed(r, int64(len(m.mirrors[r.n.id])))
 	for len(raw) > 0 {
 		b, rest, err := record.Next(raw)
 		if err != nil {

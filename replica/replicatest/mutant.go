@@ -39,6 +39,8 @@ type mutant struct {
 	lateAnswers   bool // an answer counts whoever gave it, to whichever request
 	adding        bool // who is to become a replica is in sync from the beginning
 	noTicks       bool // a controller looks at nothing by itself
+	noCeiling     bool // compaction does not wait for slow replicas
+	inSyncCeiling bool // or only for those in sync
 	mixedMarks    bool // of two partitions, each begins with the other's high watermark
 }
 
@@ -72,6 +74,8 @@ var mutants = map[string]mutant{
 	"join-when-assigned":        {adding: true},
 	"controller-without-ticks":  {noTicks: true},
 	"mix-marks":                 {mixedMarks: true},
+	"compact-above-ceiling":     {noCeiling: true},
+	"ceiling-of-members":        {inSyncCeiling: true},
 }
 
 // Mutants are the names for Options.Mutant, sorted.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/index"
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/replica"
@@ -85,7 +86,7 @@ func (n *node) start() {
 	saved := s.highWatermarks(fsys)
 	dir, err := log.OpenDir("", log.DirConfig{
 		FS: fsys, Manual: true, SyncParallelism: 1, Now: n.wall, Map: index.Never, HighWatermarkInterval: time.Millisecond,
-		Events:            s.counts.events(),
+		Events:            n.events(),
 		RetentionInterval: 20 * time.Millisecond, InitialDelay: time.Millisecond, CleanerBackoff: 50 * time.Millisecond,
 	})
 	if err != nil {
@@ -113,6 +114,22 @@ func (n *node) start() {
 		}
 	}
 	n.later(s.between(0, 2*time.Millisecond), n.beat)
+}
+
+// events are what logs do by themselves.
+func (n *node) events() *log.Events {
+	c := n.s.counts
+	return &log.Events{
+		Rolled:   func(log.TopicPartition, log.SegmentInfo) { c.add("segments rolled", 1) },
+		Retained: func(log.TopicPartition, log.RetentionReport) { c.add("retentions", 1) },
+		Cleaned: func(tp log.TopicPartition, res compaction.Result) {
+			for _, at := range n.seats {
+				if at.p.tp == tp && at.rep != nil {
+					at.p.model.cleaned(at.rep, res)
+				}
+			}
+		},
+	}
 }
 
 // shaky says that the disk may refuse what it is asked.
@@ -179,9 +196,9 @@ func (s *sim) logConfig() log.Config {
 	}
 	if s.compacted {
 		c.Cleanup = log.Compact
-		c.SegmentBytes = min(c.SegmentBytes, 1<<10)
+		c.SegmentBytes = min(c.SegmentBytes, 512)
 		c.Compaction.MinDirtyRatio = 0.01
-		c.Compaction.DeleteRetention = 100 * time.Millisecond
+		c.Compaction.DeleteRetention = 30 * time.Millisecond
 	}
 	return c
 }

@@ -19,12 +19,13 @@ type rep struct {
 	p    *replica.Partition
 	log  *log.Log
 
-	todo   []replica.Action // of the log, in order; the first is under way if busy
-	busy   bool
-	stash  map[uint64]stash // what consumers' reads found, by read tag
-	tick   time.Duration    // when the next tick comes; 0: none
-	unpin  func()
-	gaveUp bool // its log failed; what it was doing then is in doubt
+	todo    []replica.Action // of the log, in order; the first is under way if busy
+	busy    bool
+	stash   map[uint64]stash // what consumers' reads found, by read tag
+	tick    time.Duration    // when the next tick comes; 0: none
+	unpin   func()
+	ceiling int64 // of what compaction may remove for good
+	gaveUp  bool  // its log failed; what it was doing then is in doubt
 
 	// As the core stands.
 	role  replica.Role
@@ -181,18 +182,30 @@ func (r *rep) act(a *replica.Action) {
 	case replica.ProposeISR:
 		r.propose(*a)
 	case replica.SetRemoval:
-		if s.compacted {
-			old := r.unpin
-			r.unpin = r.log.PinRemoval("replicas", a.Offset)
-			if old != nil {
-				old()
-			}
-		}
+		r.pin(a.Offset)
 	case replica.Fail:
 		r.failed(a.Err)
 	default:
 		r.todo = append(r.todo, *a)
 		r.pump()
+	}
+}
+
+// pin keeps tombstones and markers from an offset on in the log.
+func (r *rep) pin(ceiling int64) {
+	if !r.n.s.compacted {
+		return
+	}
+	if m := r.n.s.mutant; m.inSyncCeiling && ceiling >= 0 && r.role != replica.Idle {
+		ceiling = max(ceiling, r.hw)
+	}
+	r.ceiling = ceiling
+	old := r.unpin
+	if r.unpin = func() {}; !r.n.s.mutant.noCeiling {
+		r.unpin = r.log.PinRemoval("replicas", ceiling)
+	}
+	if old != nil {
+		old()
 	}
 }
 

@@ -28,6 +28,7 @@ func (at *seat) open(saved int64) {
 		return
 	}
 	at.rep = &rep{n: n, part: p, log: l, leads: -1, stash: map[uint64]stash{}}
+	at.rep.pin(0)
 	p.model.opened(at.rep, saved)
 }
 

@@ -1,0 +1,112 @@
+package replicatest
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/partlog/partlog/compaction"
+	"github.com/partlog/partlog/log"
+)
+
+// grave is a tombstone that some replica's compaction removed, although nothing later had its key: a replica that comes upon
+// its offset with an older value of the key keeps that for good.
+//
+//	offset        3     7     12                   a replica that ends at 7 when 12 is removed here
+//	key k       value  ...  tombstone  (removed)   goes on with what is behind 12: k is alive there
+type grave struct {
+	offset int64
+	key    int
+}
+
+// counts says whether an entry is a record that somebody may see.
+func (m *model) counts(e entry) bool {
+	if e.kind != data || e.id >= uint64(len(m.book)) {
+		return false
+	}
+	t := m.book[e.id].txn
+	return t == nil || t.decided == commitMarker
+}
+
+// latest is the last record of a key in a part of a list.
+func (m *model) latest(list []entry, key int, from, to int64) (int64, bool) {
+	for o := min(to, int64(len(list))) - 1; o >= from; o-- {
+		if e := list[o]; m.counts(e) && m.book[e.id].key == key {
+			return o, true
+		}
+	}
+	return 0, false
+}
+
+// cleaned looks at what a compaction removed for good: it must lie below the ceiling, and no replica may come upon it later.
+func (m *model) cleaned(r *rep, res compaction.Result) {
+	s, o := m.s, r.log.Offsets()
+	s.counts.add("compactions", 1)
+	s.counts.add("tombstones removed", res.Tombstones)
+	s.counts.add("markers removed", res.Markers)
+	if res.Tombstones+res.Markers == 0 || r.gaveUp || s.failure != "" {
+		return
+	}
+	there := make([]bool, res.FirstDirty)
+	for b, err := range r.log.Batches(s.ctx, o.LogStart, log.WithIsolation(log.LogEnd)) {
+		if err != nil {
+			if !errors.Is(err, log.ErrOffsetOutOfRange) && !r.n.shaky() {
+				m.p.fail("the log of node %d cannot be read: %v", r.n.id, err)
+			}
+			return
+		}
+		if b.BaseOffset() >= res.FirstDirty {
+			break
+		}
+		m.scratch = m.decode(b, b.LeaderEpoch(), m.scratch[:0])
+		for i, e := range m.scratch {
+			if at := b.BaseOffset() + int64(i); e.kind != hole && at < res.FirstDirty {
+				there[at] = true
+			}
+		}
+	}
+	list := m.mirrors[r.n.id]
+	infos := r.log.SegmentInfos()
+	end := infos[len(infos)-1].Base // a run that ends early has looked further than FirstDirty says
+	for at := o.LogStart; at < min(res.FirstDirty, int64(len(list))); at++ {
+		e := list[at]
+		if there[at] || e.kind == hole || e.kind == data && (!m.counts(e) || !m.book[e.id].tombstone) {
+			continue
+		}
+		if e.kind == data {
+			key := m.book[e.id].key
+			if _, later := m.latest(list, key, at+1, end); later {
+				continue
+			}
+			m.bury(grave{at, key})
+		}
+		if at >= r.ceiling {
+			m.p.fail("node %d has removed %v from offset %d, replicas are said to be at %d", r.n.id, e, at, r.ceiling)
+			return
+		}
+	}
+}
+
+func (m *model) bury(g grave) {
+	if m.excused {
+		return
+	}
+	i, known := slices.BinarySearchFunc(m.graves, g, func(a, b grave) int { return int(a.offset - b.offset) })
+	if !known {
+		m.graves = slices.Insert(m.graves, i, g)
+	}
+}
+
+// passed is a follower's log that has grown from an offset on: of a key whose tombstone it did not get, it must have nothing.
+func (m *model) passed(r *rep, from int64) {
+	list := m.mirrors[r.n.id]
+	for _, g := range m.graves {
+		if m.excused || g.offset < from || g.offset >= int64(len(list)) || list[g.offset].kind != hole {
+			continue
+		}
+		at, ok := m.latest(list, g.key, r.log.Offsets().LogStart, g.offset)
+		if ok && !m.book[list[at].id].tombstone {
+			m.p.fail("node %d keeps offset %d of key %d, and did not get to see its deletion at %d", r.n.id, at, g.key, g.offset)
+			return
+		}
+	}
+}
