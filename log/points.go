@@ -28,7 +28,7 @@ type points struct {
 	files map[string]map[checkpoint.Partition]int64 // by file name
 	lost  map[string]error                          // files that could not be read, and why
 	dirty map[string]bool                           // files that say something else than the maps
-	stale map[string]bool                           // of these, the ones that speak of partitions that keep dropped
+	stale map[string]bool                           // of these, the ones that say something of a partition that the map does not have
 }
 
 var pointFiles = []string{checkpoint.RecoveryPoints, checkpoint.LogStarts, checkpoint.HighWatermarks, checkpoint.CleanerOffsets}
@@ -96,7 +96,7 @@ func (p *points) drop(name string, tp TopicPartition) {
 	key := checkpoint.Partition(tp)
 	if _, ok := p.files[name][key]; ok || p.lost[name] != nil {
 		delete(p.files[name], key)
-		p.dirty[name] = true
+		p.dirty[name], p.stale[name] = true, true
 	}
 }
 
