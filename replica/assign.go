@@ -21,6 +21,9 @@ func (p *Partition) assign(a Assign) {
 		return
 	}
 	same := !fresh && a.PartitionEpoch == p.partitionEpoch
+	if p.partitionEpoch < 0 {
+		p.ownTags(a)
+	}
 	if a.TopicID != none {
 		p.topicID = a.TopicID
 	}

@@ -460,3 +460,20 @@ func TestStopAndDelete(t *testing.T) {
 	require.Equal(t, NotLeaderOrFollower, reply(t, l.wait(NoNode, 7, 0, 1), 7).Err)
 	only(t, l.follow(3), SendFetch)
 }
+
+// A node makes a replica anew in one life: the topic was deleted and made again, or the partition moved away and back. An answer
+// that is still on its way to the replica from before must not be taken for one to the new one.
+func TestAnAnswerToAReplicaThatWasDeletedIsNotTheNextOnes(t *testing.T) {
+	fetchOf := func(topic byte, partitionEpoch int32) FetchRequest {
+		l := newLab(t, Config{BrokerEpoch: 5}, filled(0))
+		return only(t, l.step(Assign{TopicID: [16]byte{topic}, Leader: 2, PartitionEpoch: partitionEpoch, Replicas: []NodeID{1, 2}, ISR: []NodeID{1, 2}}), SendFetch).Fetch
+	}
+	tags := map[uint64]bool{}
+	for _, f := range []FetchRequest{fetchOf(1, 0), fetchOf(2, 0), fetchOf(1, 3)} {
+		require.NotZero(t, f.Tag)
+		require.Less(t, f.Tag, uint64(1<<62))
+		tags[f.Tag] = true
+	}
+	require.Len(t, tags, 3)
+	require.Equal(t, fetchOf(1, 0).Tag, fetchOf(1, 0).Tag, "and nothing is left to chance")
+}

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -127,6 +129,16 @@ func (p *Partition) do(a Action) { p.out = append(p.out, a) }
 func (p *Partition) tag() uint64 {
 	p.lastTag++
 	return p.lastTag
+}
+
+// ownTags sets the tags of a new replica apart from those of one that was here before, in the same life of the node: of a topic
+// that had the name, or of this one until it moved away. Answers to that one may still be on their way, and do not name the
+// topic they are of.
+func (p *Partition) ownTags(a Assign) {
+	h := fnv.New64a()
+	h.Write(a.TopicID[:])
+	h.Write(binary.BigEndian.AppendUint32(nil, uint32(a.PartitionEpoch)))
+	p.lastTag = (p.lastTag + h.Sum64()) & (1<<62 - 1)
 }
 
 // arm sees to it that a Tick at t is not passed over.
