@@ -2,6 +2,7 @@ package replicatest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -25,6 +26,9 @@ func (s *sim) calmDown() {
 			n.start()
 		}
 	}
+	for _, t := range s.topics {
+		t.tend()
+	}
 	wrong := ""
 	for end := s.now + calmTime; s.now < end && s.failure == ""; {
 		s.until(s.now + 10*time.Millisecond)
@@ -42,6 +46,22 @@ func (s *sim) calmDown() {
 	for _, p := range s.parts {
 		p.compareAll()
 	}
+	s.noStrays()
+}
+
+// noStrays checks that nobody has a folder of what was deleted, or is elsewhere.
+func (s *sim) noStrays() {
+	for _, n := range s.nodes {
+		there, _, err := n.dir.Folders()
+		if err != nil {
+			s.fail("node %d: %v", n.id, err)
+		}
+		for _, tp := range there {
+			if !slices.ContainsFunc(s.parts, func(p *part) bool { return p.tp == tp && p.rep(n.id) != nil }) {
+				s.fail("node %d still has %v", n.id, tp)
+			}
+		}
+	}
 }
 
 // unwell says what is not yet as it should be.
@@ -51,13 +71,18 @@ func (s *sim) unwell() string {
 			return fmt.Sprintf("producer %d waits for an answer", i+1)
 		}
 	}
+	for _, t := range s.topics {
+		if wrong := t.unsettled(); wrong != "" {
+			return wrong
+		}
+	}
 	for _, p := range s.parts {
 		if wrong := p.unwell(); wrong != "" {
 			return p.prefix() + wrong
 		}
 	}
 	for i, c := range s.consumers {
-		if m := &c.p.model; !m.excused && (c.stamp != m.stamp || c.position < int64(len(m.committed))) {
+		if m := &c.p.model; !m.idle() && (c.stamp != m.stamp || c.position < int64(len(m.committed))) {
 			return fmt.Sprintf("%sconsumer %d is at %d, committed is everything below %d", c.p.prefix(), i+1, c.position, len(m.committed))
 		}
 	}
@@ -77,8 +102,13 @@ func (p *part) unwell() string {
 		return fmt.Sprintf("node %d leads, the first of %v should", t.Leader, t.Replicas)
 	}
 	end := lead.log.Offsets().LogEnd
+	for _, n := range p.s.nodes {
+		if r := p.seat(n.id).rep; r != nil && (r.part != p || !slices.Contains(t.Replicas, n.id)) {
+			return fmt.Sprintf("node %d still has a replica", n.id)
+		}
+	}
 	for _, id := range t.Replicas {
-		r := p.seat(id).rep
+		r := p.rep(id)
 		if r == nil || r.p == nil {
 			return fmt.Sprintf("node %d has no replica", id)
 		}
@@ -105,10 +135,10 @@ func (p *part) compareAll() {
 		return
 	}
 	for _, id := range p.state.Replicas {
-		m.scan(p.seat(id).rep)
+		m.scan(p.rep(id))
 		m.has(id, 0, "is in sync in the calm")
 	}
-	if p.s.compacted && m.stamp == 0 { // else a transaction may have lost its marker
+	if p.compacted && m.stamp == 0 { // else a transaction may have lost its marker
 		p.keepsLast()
 	}
 }
@@ -119,21 +149,21 @@ func (p *part) keepsLast() {
 	last := map[int]int64{}
 	for o, e := range m.committed {
 		if m.counts(e) {
-			last[m.book[e.id].key] = int64(o)
+			last[m.s.book[e.id].key] = int64(o)
 		}
 	}
 	for _, id := range p.state.Replicas {
-		r := p.seat(id).rep
+		r := p.rep(id)
 		there := map[int]int64{}
 		for rec, err := range r.log.Records(p.s.ctx, r.log.Offsets().LogStart, log.WithIsolation(log.ReadCommitted)) {
 			if err != nil {
 				p.fail("the log of node %d cannot be read: %v", id, err)
 				return
 			}
-			there[m.book[idOf(rec)].key] = rec.Offset
+			there[m.s.book[idOf(rec)].key] = rec.Offset
 		}
 		for key, o := range last {
-			deleted := m.book[m.committed[o].id].tombstone
+			deleted := m.s.book[m.committed[o].id].tombstone
 			switch at, ok := there[key]; {
 			case ok && at == o, !ok && deleted:
 			case deleted:

@@ -44,28 +44,44 @@ type consumer struct {
 }
 
 func (s *sim) startClients() {
-	for i := range s.profile.producers {
-		p := &producer{s: s, p: s.parts[i%len(s.parts)], pid: int64(1000 * (i + 1)), leader: 1, acks: -1}
-		switch (i + int(s.Seed)) % 4 {
-		case 0:
-			p.idempotent = true
-		case 1:
-			p.idempotent, p.txnal = true, true
-		case 2:
-			p.acks = int8(s.rng.IntN(3)) - 1
-		}
-		s.producers = append(s.producers, p)
-		s.after(s.between(0, s.think), p.next)
+	for i := range max(s.profile.producers, len(s.parts)) {
+		s.produceTo(s.parts[i%len(s.parts)])
 	}
-	for i := range s.profile.consumers {
-		c := &consumer{s: s, p: s.parts[i%len(s.parts)], committed: i%2 == 1, leader: 1}
+	for i := range max(s.profile.consumers, len(s.parts)) {
+		committed := i%2 == 1
 		if len(s.parts) > 1 {
-			c.committed = (uint64(i)+s.Seed)%2 == 1
+			committed = (uint64(i)+s.Seed)%2 == 1
 		}
-		s.consumers = append(s.consumers, c)
-		s.after(s.between(0, 10*time.Millisecond), c.fetch)
+		s.consume(s.parts[i%len(s.parts)], committed)
 	}
 	s.after(20*time.Millisecond, s.watchOver)
+}
+
+// serve starts clients of a partition that was made later.
+func (s *sim) serve(p *part) {
+	s.produceTo(p)
+	s.consume(p, s.rng.IntN(2) == 0)
+}
+
+func (s *sim) produceTo(to *part) {
+	i := len(s.producers)
+	p := &producer{s: s, p: to, pid: int64(1000 * (i + 1)), leader: 1, acks: -1}
+	switch (i + int(s.Seed)) % 4 {
+	case 0:
+		p.idempotent = true
+	case 1:
+		p.idempotent, p.txnal = true, true
+	case 2:
+		p.acks = int8(s.rng.IntN(3)) - 1
+	}
+	s.producers = append(s.producers, p)
+	s.after(s.between(0, s.think), p.next)
+}
+
+func (s *sim) consume(from *part, committed bool) {
+	c := &consumer{s: s, p: from, committed: committed, leader: 1}
+	s.consumers = append(s.consumers, c)
+	s.after(s.between(0, 10*time.Millisecond), c.fetch)
 }
 
 func (s *sim) someNode() replica.NodeID { return replica.NodeID(1 + s.rng.IntN(len(s.nodes))) }
@@ -86,6 +102,10 @@ func (p *producer) idle() bool { return p.raw == nil && p.txn == nil }
 // next begins a batch, or ends a transaction.
 func (p *producer) next() {
 	s := p.s
+	if p.p.gone {
+		p.raw, p.txn = nil, nil
+		return
+	}
 	if !p.p.known {
 		s.after(p.pause(), p.next)
 		return
@@ -117,8 +137,8 @@ func (p *producer) next() {
 	p.build.SetProducer(pr)
 	for range 1 + s.rng.IntN(3) {
 		key := s.rng.IntN(8)
-		tombstone := s.compacted && s.rng.IntN(4) == 0
-		id := p.p.model.newRecord(origin{idempotent: p.idempotent, txn: p.txn, key: key, tombstone: tombstone})
+		tombstone := p.p.compacted && s.rng.IntN(4) == 0
+		id := s.newRecord(origin{idempotent: p.idempotent, txn: p.txn, key: key, tombstone: tombstone})
 		p.ids = append(p.ids, id)
 		rec := record.Record{Key: []byte{byte('a' + key)}}
 		if value := binary.BigEndian.AppendUint64(make([]byte, 0, 40), id); tombstone {
@@ -161,6 +181,10 @@ func (p *producer) end(how entryKind) {
 
 func (p *producer) send() {
 	s := p.s
+	if p.p.gone {
+		p.next()
+		return
+	}
 	p.tries++
 	tag := s.tag()
 	p.tag = tag
@@ -170,7 +194,7 @@ func (p *producer) send() {
 	raw := p.raw
 	s.counts.add("produce requests", 1)
 	s.send(clients, place(to), func() {
-		if r := p.p.seat(to).rep; r != nil && r.p != nil {
+		if r := p.p.rep(to); r != nil && r.p != nil {
 			a := acks
 			if s.mutant.ackEarly && a == -1 {
 				a = 1
@@ -195,6 +219,9 @@ func (p *producer) answer(r result) {
 	s := p.s
 	p.tag = 0
 	switch {
+	case p.p.gone:
+		p.next()
+		return
 	case r.Err == replica.None:
 		if p.acks == -1 && !p.marker {
 			p.p.model.acknowledged(r.Base, p.ids)
@@ -259,6 +286,9 @@ func (p *producer) done() {
 
 func (c *consumer) fetch() {
 	s := c.s
+	if c.p.gone {
+		return
+	}
 	if c.stamp != c.p.model.stamp && !c.p.model.excused {
 		c.stamp, c.position = c.p.model.stamp, int64(len(c.p.model.committed))
 	}
@@ -273,7 +303,7 @@ func (c *consumer) fetch() {
 	if c.committed {
 		isolation = log.ReadCommitted
 	}
-	f := replica.FetchRequest{From: replica.NoNode, Tag: tag, Offset: c.position, LeaderEpoch: -1, LastFetchedEpoch: -1, BrokerEpoch: -1,
+	f := replica.FetchRequest{From: replica.NoNode, Tag: tag, TopicID: c.p.id, Offset: c.position, LeaderEpoch: -1, LastFetchedEpoch: -1, BrokerEpoch: -1,
 		Isolation: isolation, MaxBytes: 2 << 10, MinBytes: 1, MaxWait: fetchWait}
 	s.send(clients, place(to), func() {
 		if r := c.p.seat(to).rep; r != nil {
@@ -305,7 +335,7 @@ func (c *consumer) answer(r result) {
 		}
 		s.after(s.between(backOff, 2*backOff), c.fetch)
 		return
-	case r.next >= 0 && !c.p.model.excused && r.stamp == c.p.model.stamp && c.stamp == r.stamp:
+	case r.next >= 0 && !c.p.model.idle() && r.stamp == c.p.model.stamp && c.stamp == r.stamp:
 		c.take(r)
 	}
 	s.after(s.between(time.Millisecond, 10*time.Millisecond), c.fetch)
@@ -327,7 +357,7 @@ func (c *consumer) take(r result) {
 			c.p.fail("a consumer at node %d got record %d at offset %d, which is not what is committed", r.from, rec.id, rec.offset)
 			return
 		}
-		if t := m.book[rec.id].txn; c.committed && t != nil && t.decided != commitMarker {
+		if t := m.s.book[rec.id].txn; c.committed && t != nil && t.decided != commitMarker {
 			c.p.fail("a read_committed consumer at node %d got record %d at offset %d of a transaction that is not committed", r.from, rec.id, rec.offset)
 			return
 		}
@@ -340,17 +370,17 @@ func (c *consumer) take(r result) {
 
 // skips says whether a consumer may not get to see what lies in a gap.
 func (c *consumer) skips(from, to int64, node replica.NodeID) bool {
-	s, m := c.s, &c.p.model
+	m := &c.p.model
 	if to > int64(len(m.committed)) {
 		c.p.fail("a consumer at node %d is to go on at offset %d, committed is everything below %d", node, to, len(m.committed))
 		return false
 	}
-	for o := from; o < to && !s.compacted; o++ {
+	for o := from; o < to && !c.p.compacted; o++ {
 		e := m.committed[o]
 		if e.kind != data {
 			continue
 		}
-		if t := m.book[e.id].txn; c.committed && t != nil && t.decided == abortMarker {
+		if t := m.s.book[e.id].txn; c.committed && t != nil && t.decided == abortMarker {
 			continue
 		}
 		c.p.fail("a consumer at node %d was not shown record %d at offset %d", node, e.id, o)

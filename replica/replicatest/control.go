@@ -42,16 +42,19 @@ func (s *sim) published(key string) {
 		s.fail("%v", err)
 		return
 	}
+	v.Key = key // also of what is not there
+	if name, ok := strings.CutPrefix(key, controller.ConfigPrefix); ok {
+		s.topic(name).set(v)
+		return
+	}
 	for news, err := range controller.Follow(s.ctx, glimpse{v: v}) {
 		if err != nil {
 			s.fail("what the store holds of %s: %v", key, err)
 			return
 		}
 		switch {
-		case news.Partition.Topic == topic && !news.Deleted:
-			p := s.parts[news.Partition.Partition]
-			p.decided(news)
-			s.tell(p, p.assign)
+		case news.Partition.Topic != "":
+			s.topic(news.Partition.Topic).hear(news)
 		case news.Peer.Node > 0:
 			s.truth.registered[news.Peer.Node], s.truth.peers[news.Peer.Node] = news.Peer.BrokerEpoch, news.Peer
 			s.tell(nil, news.Peer)
@@ -59,8 +62,8 @@ func (s *sim) published(key string) {
 	}
 }
 
-// tell brings news to all nodes, of a partition if p is not nil.
-func (s *sim) tell(p *part, e replica.Event) {
+// tell brings news to all nodes: of a partition if p is not nil, else of a node or of a topic's settings.
+func (s *sim) tell(p *part, e any) {
 	revision := s.truth.revision
 	for _, n := range s.nodes {
 		d := s.between(100*time.Microsecond, 2*time.Millisecond)
@@ -82,7 +85,6 @@ type ruler struct {
 	rule    int // its rules so far: what belongs to an earlier one does not count
 	heard   time.Duration
 	asked   map[uint64]func(controller.Reply)
-	made    bool          // it has asked for the topic
 	stalled time.Duration // what it writes takes longer to arrive
 }
 
@@ -113,9 +115,6 @@ func (r *ruler) tick() {
 	case r.rules:
 		if !s.mutant.noTicks {
 			r.step(controller.Tick{})
-		}
-		if r.rules && !r.made && !s.parts[0].known {
-			r.create()
 		}
 	case !r.cutOff():
 		if v, err := s.store.Get(s.ctx, controller.ClaimKey); err == nil && v.Value == nil {
@@ -166,31 +165,20 @@ func (r *ruler) end() {
 	}
 }
 
-// create makes the topic, once enough nodes are there.
-func (r *ruler) create() {
-	s := r.s
-	for _, n := range s.nodes {
-		if s.truth.registered[n.id] == 0 {
-			return
-		}
-	}
-	r.made = true
-	var assignment [][]replica.NodeID
-	for _, p := range s.parts {
-		assignment = append(assignment, p.first())
-	}
-	r.ask(controller.CreateTopic{Topic: topic, Assignment: assignment, ID: [16]byte{1}}, func(a controller.Reply) {
-		if a.Err != nil {
-			r.made = false
-		}
-	})
-}
-
 // ask is a request to the controller; its answer comes at most once.
 func (r *ruler) ask(e controller.Event, answer func(controller.Reply)) {
 	tag := r.s.tag()
 	switch q := e.(type) {
 	case controller.CreateTopic:
+		q.Tag = tag
+		e = q
+	case controller.DeleteTopic:
+		q.Tag = tag
+		e = q
+	case controller.AddPartitions:
+		q.Tag = tag
+		e = q
+	case controller.SetConfig:
 		q.Tag = tag
 		e = q
 	case controller.AlterPartition:

@@ -43,11 +43,14 @@ const (
 	Repeat                         // Amount percent of all messages arrive twice
 	DeleteRecords                  // the leader of a partition is asked to delete the records below an offset, both drawn from Amount
 	SyncFails                      // the next sync of Node's disk fails, and what it should have written never reaches the device
+	Remake                         // a topic is deleted and made anew
+	Grow                           // a topic gets another partition
+	MinISR                         // a topic gets another min.insync.replicas, drawn from Amount
 	faultKinds    = iota
 )
 
 var faultNames = [...]string{"kill", "power loss", "blackout", "midway", "clean stop", "pause", "isolate", "one way", "split", "cut from store", "slow disk",
-	"full disk", "clock", "cut controller", "depose", "stall controller", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow", "reorder", "repeat", "delete records", "sync fails"}
+	"full disk", "clock", "cut controller", "depose", "stall controller", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow", "reorder", "repeat", "delete records", "sync fails", "remake topic", "grow topic", "min isr"}
 
 // String is a short name.
 func (k FaultKind) String() string {
@@ -73,7 +76,7 @@ func (f Fault) String() string {
 // weights are how often each kind is drawn.
 var weights = [faultKinds]int{Kill: 10, PowerLoss: 8, Blackout: 1, Midway: 8, CleanStop: 5, Pause: 6, Isolate: 6, OneWay: 5, Split: 4, CutStore: 5, SlowDisk: 3,
 	FullDisk: 2, Clock: 3, CutRuler: 3, Depose: 3, StallRuler: 3, Reassign: 6, Cancel: 1, ElectFirst: 3, ElectUnclean: 1, Lossy: 2, Slow: 2, Reorder: 2, Repeat: 2,
-	DeleteRecords: 3, SyncFails: 2}
+	DeleteRecords: 3, SyncFails: 2, Remake: 3, Grow: 2, MinISR: 3}
 
 // plan draws what goes wrong. Some runs are of one kind of fault mostly.
 func (p *profile) plan(rng *rand.Rand) []Fault {
@@ -227,6 +230,12 @@ func (s *sim) strike(f Fault) {
 		n.trouble = true
 		n.full.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSync, vfstest.OpSyncData}, Err: errors.New("input/output error"), LosePages: true,
 			Hook: func(vfstest.Op) error { n.gaps = true; return nil }})
+	case Remake:
+		s.someTopic(f).remake()
+	case Grow:
+		s.someTopic(f).grow()
+	case MinISR:
+		s.someTopic(f).require(1 + int(f.Amount%int64(s.Replicas)))
 	case Lossy:
 		s.net.lossy += float64(f.Amount) / 100
 		mend(func() { s.net.lossy -= float64(f.Amount) / 100 })
@@ -244,6 +253,9 @@ func (s *sim) strike(f Fault) {
 
 // some is the partition that a fault strikes.
 func (s *sim) some(f Fault) *part { return s.parts[(f.Amount>>16)%int64(len(s.parts))] }
+
+// someTopic is the topic that a fault strikes: the second, if there is one, more often.
+func (s *sim) someTopic(f Fault) *topic { return s.topics[min(int((f.Amount>>16)%4), len(s.topics)-1)] }
 
 // leave stops a node as it should be: the controller takes it out of service first, unless that takes too long.
 func (s *sim) leave(n *node) {

@@ -20,17 +20,17 @@ type grave struct {
 
 // counts says whether an entry is a record that somebody may see.
 func (m *model) counts(e entry) bool {
-	if e.kind != data || e.id >= uint64(len(m.book)) {
+	if e.kind != data || e.id >= uint64(len(m.s.book)) {
 		return false
 	}
-	t := m.book[e.id].txn
+	t := m.s.book[e.id].txn
 	return t == nil || t.decided == commitMarker
 }
 
 // latest is the last record of a key in a part of a list.
 func (m *model) latest(list []entry, key int, from, to int64) (int64, bool) {
 	for o := min(to, int64(len(list))) - 1; o >= from; o-- {
-		if e := list[o]; m.counts(e) && m.book[e.id].key == key {
+		if e := list[o]; m.counts(e) && m.s.book[e.id].key == key {
 			return o, true
 		}
 	}
@@ -39,14 +39,21 @@ func (m *model) latest(list []entry, key int, from, to int64) (int64, bool) {
 
 // cleaned looks at what a compaction removed for good: it must lie below the ceiling, and no replica may come upon it later.
 func (m *model) cleaned(r *rep, res compaction.Result) {
-	s, o := m.s, r.log.Offsets()
-	s.counts.add("compactions", 1)
-	s.counts.add("tombstones removed", res.Tombstones)
-	s.counts.add("markers removed", res.Markers)
-	if res.Tombstones+res.Markers == 0 || r.gaveUp || s.failure != "" {
-		return
+	m.s.counts.add("compactions", 1)
+	m.s.counts.add("tombstones removed", res.Tombstones)
+	m.s.counts.add("markers removed", res.Markers)
+	if res.Tombstones+res.Markers > 0 && m.s.failure == "" {
+		m.autopsy(r, r.highest)
+		r.highest = r.ceiling
 	}
-	there := make([]bool, res.FirstDirty)
+}
+
+// autopsy finds what compaction has removed from a log since the last one.
+func (m *model) autopsy(r *rep, ceiling int64) {
+	s, o := m.s, r.log.Offsets()
+	infos := r.log.SegmentInfos()
+	end := infos[len(infos)-1].Base
+	there := make([]bool, end)
 	for b, err := range r.log.Batches(s.ctx, o.LogStart, log.WithIsolation(log.LogEnd)) {
 		if err != nil {
 			if !errors.Is(err, log.ErrOffsetOutOfRange) && !r.n.shaky() {
@@ -54,33 +61,36 @@ func (m *model) cleaned(r *rep, res compaction.Result) {
 			}
 			return
 		}
-		if b.BaseOffset() >= res.FirstDirty {
+		if b.BaseOffset() >= end {
 			break
 		}
 		m.scratch = m.decode(b, b.LeaderEpoch(), m.scratch[:0])
 		for i, e := range m.scratch {
-			if at := b.BaseOffset() + int64(i); e.kind != hole && at < res.FirstDirty {
+			if at := b.BaseOffset() + int64(i); e.kind != hole && at < end {
 				there[at] = true
 			}
 		}
 	}
-	list := m.mirrors[r.n.id]
-	infos := r.log.SegmentInfos()
-	end := infos[len(infos)-1].Base // a run that ends early has looked further than FirstDirty says
-	for at := o.LogStart; at < min(res.FirstDirty, int64(len(list))); at++ {
+	list, removed := m.mirrors[r.n.id], m.removed[r.n.id]
+	if removed == nil {
+		removed = map[int64]bool{}
+		m.removed[r.n.id] = removed
+	}
+	for at := o.LogStart; at < min(end, int64(len(list))); at++ {
 		e := list[at]
-		if there[at] || e.kind == hole || e.kind == data && (!m.counts(e) || !m.book[e.id].tombstone) {
+		if there[at] || removed[at] || e.kind == hole || e.kind == data && (!m.counts(e) || !s.book[e.id].tombstone) {
 			continue
 		}
+		removed[at] = true
 		if e.kind == data {
-			key := m.book[e.id].key
+			key := s.book[e.id].key
 			if _, later := m.latest(list, key, at+1, end); later {
 				continue
 			}
 			m.bury(grave{at, key})
 		}
-		if at >= r.ceiling {
-			m.p.fail("node %d has removed %v from offset %d, replicas are said to be at %d", r.n.id, e, at, r.ceiling)
+		if at >= ceiling {
+			m.p.fail("node %d has removed %v from offset %d, replicas are said to be at %d", r.n.id, e, at, ceiling)
 			return
 		}
 	}
@@ -104,7 +114,7 @@ func (m *model) passed(r *rep, from int64) {
 			continue
 		}
 		at, ok := m.latest(list, g.key, r.log.Offsets().LogStart, g.offset)
-		if ok && !m.book[list[at].id].tombstone {
+		if ok && !m.s.book[list[at].id].tombstone {
 			m.p.fail("node %d keeps offset %d of key %d, and did not get to see its deletion at %d", r.n.id, at, g.key, g.offset)
 			return
 		}

@@ -61,11 +61,10 @@ type txn struct{ decided entryKind }
 
 // model is what must be so.
 type model struct {
-	s    *sim
-	p    *part
-	dec  *record.Decoder
-	all  map[uint64]uint64 // by epoch and offset
-	book []origin          // by record id
+	s   *sim
+	p   *part
+	dec *record.Decoder
+	all map[uint64]uint64 // by epoch and offset
 
 	committed []entry          // by offset
 	once      map[uint64]int64 // where the idempotent records are in it, by id
@@ -82,20 +81,24 @@ type model struct {
 	power      [10]bool    // it was lost since the log was open
 	starts     [10]int64
 	doubts     [10]doubt
-	graves     []grave     // deletions of keys that are deleted themselves, by offset
-	ghosts     [10][]entry // of a log whose deletion was not finished, and may not be on the device
+	graves     []grave            // deletions of keys that are deleted themselves, by offset
+	removed    [10]map[int64]bool // tombstones and markers that its compaction took
+	ghosts     [10][]entry        // of a log whose deletion was not finished, and may not be on the device
 	scratch    []entry
 }
 
+// idle says that nothing is asked any more of what was committed: it may be lost, or is deleted.
+func (m *model) idle() bool { return m.excused || m.p.gone }
+
 func newModel(p *part) model {
-	return model{s: p.s, p: p, dec: record.NewDecoder(record.Limits{}), all: map[uint64]uint64{}, book: make([]origin, 1), once: map[uint64]int64{},
+	return model{s: p.s, p: p, dec: record.NewDecoder(record.Limits{}), all: map[uint64]uint64{}, once: map[uint64]int64{},
 		leaders: map[int32]replica.NodeID{}, marks: map[uint64]int64{}}
 }
 
 // newRecord gives out an id.
-func (m *model) newRecord(o origin) uint64 {
-	m.book = append(m.book, o)
-	return uint64(len(m.book) - 1)
+func (s *sim) newRecord(o origin) uint64 {
+	s.book = append(s.book, o)
+	return uint64(len(s.book) - 1)
 }
 
 // excuse says that committed records may be lost from now on.
@@ -111,7 +114,7 @@ func (m *model) excuse(why string) {
 
 // equal says whether two entries of an offset may stand beside each other.
 func (m *model) equal(a, b entry) bool {
-	return a == b || m.s.compacted && (a.kind == hole || b.kind == hole)
+	return a == b || m.p.compacted && (a.kind == hole || b.kind == hole)
 }
 
 // decode appends the entries of a batch that begins at base in an epoch.
@@ -210,7 +213,7 @@ func (m *model) cut(r *rep, end int64) {
 }
 
 func (m *model) reset(r *rep, start int64) {
-	m.mirrors[r.n.id] = make([]entry, start)
+	m.mirrors[r.n.id], m.removed[r.n.id] = make([]entry, start), nil
 	r.checked, r.hw = start, start
 	if slices.Contains(m.p.state.ISR, r.n.id) {
 		m.member(r.n.id, start)
@@ -219,14 +222,14 @@ func (m *model) reset(r *rep, start int64) {
 
 // member checks that a member of the in-sync set has what is committed from an offset on.
 func (m *model) member(id replica.NodeID, from int64) {
-	if m.excused || m.lost[id] || m.s.Patient {
+	if m.idle() || m.lost[id] || m.s.Patient {
 		return
 	}
 	m.has(id, from, "is in sync")
 }
 
 func (m *model) has(id replica.NodeID, from int64, why string) {
-	if r := m.p.seat(id).rep; r != nil {
+	if r := m.p.rep(id); r != nil {
 		from = max(from, r.log.Offsets().LogStart)
 	} else {
 		from = max(from, m.starts[id])
@@ -253,7 +256,7 @@ func (m *model) elected(r *rep, mark int64) {
 	}
 	m.leaders[epoch] = r.n.id
 	m.s.counts.add("leaders that began", 1)
-	if m.excused || epoch != m.p.state.LeaderEpoch {
+	if m.idle() || epoch != m.p.state.LeaderEpoch {
 		return
 	}
 	if m.s.Losses && int64(len(m.mirrors[r.n.id])) < int64(len(m.committed)) {
@@ -283,7 +286,7 @@ func (m *model) marked(r *rep, to int64) {
 		}
 		m.marks[key] = to
 	}
-	if m.excused {
+	if m.idle() {
 		return
 	}
 	known := int64(len(m.committed))
@@ -312,7 +315,7 @@ func (m *model) marked(r *rep, to int64) {
 // known to a replica that was made since, so a late repetition may come in again.
 func (m *model) commit(e entry, start int64) {
 	m.committed = append(m.committed, e)
-	if e.kind == data && e.id < uint64(len(m.book)) && m.book[e.id].idempotent {
+	if e.kind == data && e.id < uint64(len(m.s.book)) && m.s.book[e.id].idempotent {
 		if first, twice := m.once[e.id]; twice && first < start {
 			m.s.counts.add("records repeated behind the log start", 1)
 		} else if twice {
@@ -325,7 +328,7 @@ func (m *model) commit(e entry, start int64) {
 
 // acknowledged is what a producer was told with acks=all.
 func (m *model) acknowledged(base int64, ids []uint64) {
-	if m.excused {
+	if m.idle() {
 		return
 	}
 	m.s.counts.add("records acknowledged by all", int64(len(ids)))
@@ -349,7 +352,7 @@ func (m *model) closed(r *rep) {
 }
 
 func (m *model) deleted(id replica.NodeID) {
-	m.mirrors[id], m.synced[id], m.starts[id] = nil, 0, 0
+	m.mirrors[id], m.synced[id], m.starts[id], m.removed[id] = nil, 0, 0, nil
 }
 
 // powerLost marks a disk that may have lost what was not synced.
@@ -368,7 +371,7 @@ func (m *model) tooMany() {
 			lost++
 		}
 	}
-	if lost >= m.s.MinISR && !m.s.synced {
+	if !m.p.gone && lost >= m.p.topic.floor && !m.s.synced {
 		m.excuse("as many nodes as min.insync.replicas may have lost a tail")
 	}
 }
@@ -443,6 +446,9 @@ func (m *model) opened(r *rep, saved int64) {
 	}
 	r.hw, r.checked = o.HighWatermark, 0
 	m.scan(r)
+	if m.p.compacted && m.s.failure == "" {
+		m.autopsy(r, o.LogEnd) // what was removed when the process ended
+	}
 }
 
 // scan reads a log and compares it with its mirror.
@@ -463,14 +469,14 @@ func (m *model) scan(r *rep) {
 			if at < next {
 				continue
 			}
-			if at >= int64(len(list)) || !m.equal(e, list[at]) || at > next && !s.compacted {
+			if at >= int64(len(list)) || !m.equal(e, list[at]) || at > next && !m.p.compacted {
 				m.p.fail("node %d has %v at offset %d, it was %v", r.n.id, e, at, list[min(at, int64(len(list)-1))])
 				return
 			}
 			next = at + 1
 		}
 	}
-	if next < o.LogEnd && !s.compacted {
+	if next < o.LogEnd && !m.p.compacted {
 		m.p.fail("the log of node %d can be read to %d, it ends at %d", r.n.id, next, o.LogEnd)
 	}
 }
@@ -495,12 +501,12 @@ func (m *model) resync(leader *rep) {
 	clear(m.once)
 	for _, e := range list {
 		m.committed = append(m.committed, e)
-		if e.kind == data && m.book[e.id].idempotent {
+		if e.kind == data && m.s.book[e.id].idempotent {
 			m.once[e.id] = int64(len(m.committed) - 1)
 		}
 	}
 	for _, n := range m.s.nodes {
-		if r := n.seats[m.p.index].rep; r != nil {
+		if r := m.p.rep(n.id); r != nil {
 			r.checked = 0
 		}
 	}

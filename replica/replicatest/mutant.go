@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller"
 )
 
 // mutant is a known way to be wrong. It sits between the parts, in what they are told, so that the parts stay clean.
@@ -41,6 +41,8 @@ type mutant struct {
 	noTicks       bool // a controller looks at nothing by itself
 	noCeiling     bool // compaction does not wait for slow replicas
 	inSyncCeiling bool // or only for those in sync
+	keepOld       bool // a topic that was made anew goes on with the logs of the one before
+	oldMinISR     bool // min.insync.replicas stays what it was when the process began
 	mixedMarks    bool // of two partitions, each begins with the other's high watermark
 }
 
@@ -74,6 +76,8 @@ var mutants = map[string]mutant{
 	"join-when-assigned":        {adding: true},
 	"controller-without-ticks":  {noTicks: true},
 	"mix-marks":                 {mixedMarks: true},
+	"keep-old-topic":            {keepOld: true},
+	"keep-min-isr":              {oldMinISR: true},
 	"compact-above-ceiling":     {noCeiling: true},
 	"ceiling-of-members":        {inSyncCeiling: true},
 }
@@ -136,7 +140,7 @@ func (s *sim) change(writes []replica.Write, f func(p *part, v map[string]any)) 
 // partOf is the partition whose state stands under a key, nil if none.
 func (s *sim) partOf(key string) *part {
 	for _, p := range s.parts {
-		if strings.HasSuffix(key, "/"+itoa(p.index)+"/state") {
+		if key == controller.TopicsPrefix+p.tp.Topic+"/partitions/"+itoa(int(p.tp.Partition))+"/state" {
 			return p
 		}
 	}

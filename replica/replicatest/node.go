@@ -40,17 +40,21 @@ type node struct {
 	broker  int64 // epoch of its registration; 0: none in this life
 	last    int64 // and of the last life's
 	heard   time.Duration
-	ready   bool    // news are for this registration
-	since   int64   // news of older revisions are not
-	seats   []*seat // by partition
+	ready   bool      // news are for this registration
+	since   int64     // news of older revisions are not
+	mins    []setting // min.insync.replicas by topic
+	seats   []*seat   // by slot
 	acts    []replica.Action
+}
+
+// setting is what a node knows of one.
+type setting struct {
+	value    int
+	revision int64
 }
 
 func newNode(s *sim, id replica.NodeID) *node {
 	n := &node{s: s, id: id}
-	for _, p := range s.parts {
-		n.seats = append(n.seats, &seat{n: n, p: p})
-	}
 	n.disk = vfstest.NewCrash(vfstest.CrashOptions{NoMmap: true, Now: n.wall})
 	return n
 }
@@ -72,9 +76,9 @@ func (n *node) start() {
 	s := n.s
 	n.life++
 	n.up, n.paused, n.trouble, n.gaps, n.drag = true, 0, false, false, 0
-	n.broker, n.ready = 0, false
+	n.broker, n.ready, n.since, n.mins = 0, false, 0, nil
 	for _, at := range n.seats {
-		at.rep, at.asks = nil, map[uint64]bool{}
+		at.rep, at.next, at.shut, at.asks = nil, nil, false, map[uint64]bool{}
 	}
 	n.heard = s.now
 	n.full = vfstest.NewFault(n.disk)
@@ -107,11 +111,15 @@ func (n *node) start() {
 	for i, at := range n.seats {
 		if n.dying != nil {
 			return
-		} else if slices.Contains(there, at.p.tp) {
-			at.open(saved[i])
-		} else {
-			at.p.model.vanished(n.id)
 		}
+		if slices.Contains(there, at.part().tp) {
+			at.load(saved[i])
+		}
+		s.lives(at.index, func(p *part) {
+			if p.rep(n.id) == nil && n.dying == nil && !at.shut {
+				p.model.vanished(n.id)
+			}
+		})
 	}
 	n.later(s.between(0, 2*time.Millisecond), n.beat)
 }
@@ -124,8 +132,8 @@ func (n *node) events() *log.Events {
 		Retained: func(log.TopicPartition, log.RetentionReport) { c.add("retentions", 1) },
 		Cleaned: func(tp log.TopicPartition, res compaction.Result) {
 			for _, at := range n.seats {
-				if at.p.tp == tp && at.rep != nil {
-					at.p.model.cleaned(at.rep, res)
+				if r := at.rep; r != nil && r.part.tp == tp {
+					r.part.model.cleaned(r, res)
 				}
 			}
 		},
@@ -176,16 +184,14 @@ func (n *node) die() {
 		n.down()
 	}
 	n.disk = disk
-	for _, p := range s.parts {
-		p.model.unfinished[n.id] = true
-	}
+	s.all(func(p *part) { p.model.unfinished[n.id] = true })
 	if n.end.Amount&1 == 0 {
 		n.powerLost()
 	}
 	s.after(n.end.For, n.start)
 }
 
-func (s *sim) logConfig() log.Config {
+func (s *sim) logConfig(p *part) log.Config {
 	c := log.Config{
 		Visibility: log.External, Durability: log.Buffered, SegmentBytes: s.segment, IndexIntervalBytes: log.EveryBatch,
 		TimestampBefore: log.Forever, TimestampAfter: 100 * 365 * 24 * time.Hour, FileDeleteDelay: log.Immediately,
@@ -194,7 +200,7 @@ func (s *sim) logConfig() log.Config {
 	if s.retention > 0 {
 		c.RetentionBytes = s.retention
 	}
-	if s.compacted {
+	if p.compacted {
 		c.Cleanup = log.Compact
 		c.SegmentBytes = min(c.SegmentBytes, 512)
 		c.Compaction.MinDirtyRatio = 0.01
@@ -205,9 +211,7 @@ func (s *sim) logConfig() log.Config {
 
 // powerLost tells what is known of each partition that the disk may have lost what was not synced.
 func (n *node) powerLost() {
-	for _, p := range n.s.parts {
-		p.model.powerLost(n.id)
-	}
+	n.s.all(func(p *part) { p.model.powerLost(n.id) })
 }
 
 // beat is a node's word to the store: a session, a registration, and news.
@@ -281,15 +285,16 @@ func (n *node) register() {
 		case r.p == nil:
 			r.begin(!n.clean && !s.mutant.trustUnclean)
 		default:
-			r.step(replica.Reconfigure{Config: n.config()})
+			r.step(replica.Reconfigure{Config: r.config()})
 		}
 	}
 	s.published(controller.IDsPrefix + strconv.Itoa(int(n.id)))
 }
 
-func (n *node) config() replica.Config {
+func (r *rep) config() replica.Config {
+	n := r.n
 	c := replica.Config{
-		Self: n.id, BrokerEpoch: n.broker, MinISR: n.s.MinISR, LagTimeMax: lagTime, Checkpoint: markTime, FetchWait: fetchWait,
+		Self: n.id, BrokerEpoch: n.broker, MinISR: n.minISR(r.part.topic), LagTimeMax: lagTime, Checkpoint: markTime, FetchWait: fetchWait,
 		FetchLimit: fetchLimit, Backoff: backOff, Truncation: n.s.Truncation, CountSynced: n.s.synced, FetchBytes: 4 << 10,
 	}
 	if n.s.mutant.noMinISR {
@@ -305,9 +310,13 @@ func (n *node) readStore() {
 	if s.truth.registered[n.id] != n.broker && !s.mutant.anyLife {
 		return
 	}
+	first := n.since == 0
 	n.ready, n.since = true, s.truth.revision
 	for _, at := range n.seats {
 		at.newest = s.truth.revision
+	}
+	for _, t := range s.topics {
+		n.learn(t, t.inForce, s.truth.revision)
 	}
 	for id, p := range s.truth.peers {
 		if p.Node > 0 {
@@ -315,8 +324,37 @@ func (n *node) readStore() {
 		}
 	}
 	for _, at := range n.seats {
-		if at.p.known {
-			at.assign(at.p.assign)
+		if first && !s.mutant.keepOld && at.stray() {
+			at.setStray()
+		}
+		if p := at.part(); p.known && !p.gone {
+			at.assign(p, p.assign)
+		} else {
+			at.dismiss()
+		}
+	}
+}
+
+// minISR is min.insync.replicas of a topic, as far as the node knows.
+func (n *node) minISR(t *topic) int {
+	if t.index < len(n.mins) {
+		return t.minISR(n.mins[t.index].value)
+	}
+	return t.minISR(0)
+}
+
+// learn takes news of a topic's min.insync.replicas.
+func (n *node) learn(t *topic, value int, revision int64) {
+	for t.index >= len(n.mins) {
+		n.mins = append(n.mins, setting{})
+	}
+	if m := &n.mins[t.index]; revision > m.revision {
+		changed := m.value != value
+		*m = setting{value, revision}
+		for _, slot := range t.slots {
+			if r := n.seats[slot].rep; changed && r != nil && r.p != nil {
+				r.step(replica.Reconfigure{Config: r.config()})
+			}
 		}
 	}
 }
@@ -330,8 +368,8 @@ func (n *node) tellAll(e replica.Event) {
 	}
 }
 
-// hear takes news of the store, of a revision: of a partition, or of a node if p is nil.
-func (n *node) hear(revision int64, p *part, e replica.Event) {
+// hear takes news of the store, of a revision: of a partition, or if p is nil of a node or a topic's settings.
+func (n *node) hear(revision int64, p *part, e any) {
 	if !n.up {
 		return
 	}
@@ -342,17 +380,26 @@ func (n *node) hear(revision int64, p *part, e replica.Event) {
 	if !n.ready || revision <= n.since {
 		return
 	}
-	if p == nil {
+	switch e := e.(type) {
+	case replica.Peer:
 		n.tellAll(e)
-		return
-	}
-	at, a := n.seats[p.index], e.(replica.Assign)
-	switch {
-	case revision > at.newest:
-		at.newest = revision
-		at.assign(a)
-	case at.rep != nil && slices.Contains(a.Replicas, n.id):
-		at.rep.step(a) // old news; the core knows
+	case minNews:
+		if !n.s.mutant.oldMinISR {
+			n.learn(e.topic, e.min, revision)
+		}
+	case goneNews:
+		if at := p.seat(n.id); revision > at.newest && !n.s.mutant.keepOld {
+			at.newest = revision
+			at.dismiss()
+		}
+	case replica.Assign:
+		switch at := p.seat(n.id); {
+		case revision > at.newest:
+			at.newest = revision
+			at.assign(p, e)
+		case p.rep(n.id) != nil && slices.Contains(e.Replicas, n.id):
+			at.rep.step(e) // old news; the core knows
+		}
 	}
 }
 
@@ -416,7 +463,7 @@ func (n *node) down() {
 	n.up, n.life, n.ready = false, n.life+1, false
 	for _, at := range n.seats {
 		if at.rep != nil {
-			at.p.model.closed(at.rep)
+			at.rep.part.model.closed(at.rep)
 			at.rep = nil
 		}
 	}

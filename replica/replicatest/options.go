@@ -41,17 +41,19 @@ type Options struct {
 // profile is Options with everything drawn.
 type profile struct {
 	Options
-	rulers    int
-	unclean   bool // unclean.leader.election.enable
-	compacted bool
-	segment   int64
-	retention int64 // retention.bytes; 0: none
-	loss, dup float64
-	late      float64 // chance of a message to be late by far
-	producers int
-	consumers int
-	think     time.Duration
-	synced    bool // replica.Config.CountSynced
+	rulers          int
+	unclean         bool // unclean.leader.election.enable
+	compacted       bool // its first topic is; and the other, if there is one
+	second          bool
+	secondCompacted bool
+	segment         int64
+	retention       int64 // retention.bytes; 0: none
+	loss, dup       float64
+	late            float64 // chance of a message to be late by far
+	producers       int
+	consumers       int
+	think           time.Duration
+	synced          bool // replica.Config.CountSynced
 }
 
 // Times of the simulated cluster: Kafka's, shortened alike.
@@ -87,6 +89,8 @@ func (o Options) profile(rng *rand.Rand) profile {
 	p.rulers = 1 + rng.IntN(3)
 	p.unclean = rng.IntN(8) == 0
 	p.compacted = rng.IntN(6) == 0
+	p.second = rng.IntN(5) == 0
+	p.secondCompacted = rng.IntN(2) == 0
 	p.segment = []int64{1 << 20, 1 << 20, 4 << 10, 1 << 10}[rng.IntN(4)]
 	if rng.IntN(4) == 0 {
 		p.retention = 2 << 10

@@ -9,41 +9,44 @@ import (
 )
 
 // part is a partition: what the controller decided about it, and what must be so.
+// A topic that is made anew has other ones, in the same slots.
 type part struct {
-	s      *sim
-	index  int
-	tp     log.TopicPartition
-	known  bool // there is a decision
-	state  controller.Partition
-	topic  [16]byte
-	assign replica.Assign
-	model  model
+	s         *sim
+	topic     *topic
+	id        [16]byte // of the topic
+	index     int      // its slot
+	tp        log.TopicPartition
+	compacted bool
+	known     bool // there is a decision
+	gone      bool // it was deleted
+	state     controller.Partition
+	assign    replica.Assign
+	model     model
 }
 
-func newPart(s *sim, index int) *part {
-	p := &part{s: s, index: index, tp: log.TopicPartition{Topic: topic, Partition: int32(index)}}
+func newPart(t *topic, id [16]byte, index int, tp log.TopicPartition) *part {
+	p := &part{s: t.s, topic: t, id: id, index: index, tp: tp, compacted: t.compacted}
 	p.model = newModel(p)
 	return p
 }
 
-// first is where the replicas are in the beginning: each node is the preferred leader of as many as any other, or one less.
-func (p *part) first() []replica.NodeID {
-	nodes := make([]replica.NodeID, 0, p.s.Replicas)
-	for i := range p.s.Replicas {
-		nodes = append(nodes, replica.NodeID((p.index+i)%p.s.Nodes+1))
-	}
-	return nodes
-}
-
 // seat is a node's place for the partition.
 func (p *part) seat(id replica.NodeID) *seat { return p.s.node(id).seats[p.index] }
+
+// rep is a node's replica of it; nil if there is none, or one of another life of the topic.
+func (p *part) rep(id replica.NodeID) *rep {
+	if r := p.seat(id).rep; r != nil && r.part == p {
+		return r
+	}
+	return nil
+}
 
 // leading is the replica that leads by the controller's word and knows it.
 func (p *part) leading() *rep {
 	if p.s.node(p.state.Leader) == nil {
 		return nil
 	}
-	if r := p.seat(p.state.Leader).rep; r != nil && r.leads == p.state.LeaderEpoch {
+	if r := p.rep(p.state.Leader); r != nil && r.leads == p.state.LeaderEpoch {
 		return r
 	}
 	return nil
@@ -96,7 +99,7 @@ func (p *part) decided(news controller.News) {
 		}
 	}
 	p.note("decided: leader %d, epoch %d, version %d, in sync %v, eligible %v, replicas %v", now.Leader, now.LeaderEpoch, now.PartitionEpoch, now.ISR, now.ELR, now.Replicas)
-	p.known, p.state, p.topic = true, now, news.TopicID
+	p.known, p.state = true, now
 	p.assign = now.Assign(news.TopicID)
 	for _, id := range now.ISR {
 		if !slices.Contains(before.ISR, id) {

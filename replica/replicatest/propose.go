@@ -11,7 +11,7 @@ import (
 // propose brings a leader's proposal to a controller. Exactly one answer comes back, if only from impatience.
 func (r *rep) propose(a replica.Action) {
 	n, p, s, tag := r.n, r.part, r.n.s, a.Tag
-	at := n.seats[p.index]
+	at := p.seat(n.id)
 	prop := a.Proposal
 	s.counts.add("proposals", 1)
 	switch m := s.mutant; {
@@ -39,7 +39,7 @@ func (r *rep) propose(a replica.Action) {
 	n.later(askLimit, func() { answer(replica.ISRAnswer{Tag: tag, Err: replica.RequestTimedOut}) })
 	to := s.ruling()
 	s.send(n.place(), to.at, func() {
-		q := controller.AlterPartition{Node: n.id, BrokerEpoch: broker, TopicID: p.topic, Partition: p.tp, Proposal: prop}
+		q := controller.AlterPartition{Node: n.id, BrokerEpoch: broker, TopicID: p.id, Partition: p.tp, Proposal: prop}
 		to.ask(q, func(reply controller.Reply) {
 			e := replica.ISRAnswer{Tag: tag, ISR: reply.Partition.ISR, LeaderEpoch: reply.Partition.LeaderEpoch, PartitionEpoch: reply.Partition.PartitionEpoch}
 			if reply.Err != nil && !errors.As(reply.Err, &e.Err) {

@@ -25,6 +25,8 @@ type rep struct {
 	tick    time.Duration    // when the next tick comes; 0: none
 	unpin   func()
 	ceiling int64 // of what compaction may remove for good
+	highest int64 // ceiling since the last look at what it did
+	leaving bool  // it was told to delete itself
 	gaveUp  bool  // its log failed; what it was doing then is in doubt
 
 	// As the core stands.
@@ -69,8 +71,11 @@ func (r *rep) step(e replica.Event) {
 	}
 	acts := r.p.Step(n.mono(), e, n.acts[:0])
 	n.acts = acts
-	switch e.(type) {
-	case replica.Assign, replica.Assigned, replica.Stop:
+	switch e := e.(type) {
+	case replica.Stop:
+		r.refresh()
+		r.leaving = r.leaving || e.Delete && r.role == replica.Deleted
+	case replica.Assign, replica.Assigned:
 		r.refresh()
 	case replica.Truncated, replica.Appended:
 		if r.part.model.lost[n.id] {
@@ -99,7 +104,7 @@ func (r *rep) begin(unclean bool) {
 	} else if other := r.n.seats[(r.part.index+1)%len(r.n.seats)].rep; m.mixedMarks && other != nil {
 		start.HighWatermark = other.hw
 	}
-	r.p = replica.New(r.part.tp, r.n.config(), start, unclean)
+	r.p = replica.New(r.part.tp, r.config(), start, unclean)
 	r.refresh()
 	at := r.p.Status().HighWatermark
 	if at != saved {
@@ -193,13 +198,13 @@ func (r *rep) act(a *replica.Action) {
 
 // pin keeps tombstones and markers from an offset on in the log.
 func (r *rep) pin(ceiling int64) {
-	if !r.n.s.compacted {
+	if !r.part.compacted {
 		return
 	}
 	if m := r.n.s.mutant; m.inSyncCeiling && ceiling >= 0 && r.role != replica.Idle {
 		ceiling = max(ceiling, r.hw)
 	}
-	r.ceiling = ceiling
+	r.ceiling, r.highest = ceiling, max(r.highest, ceiling)
 	old := r.unpin
 	if r.unpin = func() {}; !r.n.s.mutant.noCeiling {
 		r.unpin = r.log.PinRemoval("replicas", ceiling)
@@ -335,15 +340,7 @@ func (r *rep) perform(a replica.Action) {
 	case replica.Delete:
 		s.counts.add("replicas deleted", 1)
 		r.part.note("node %d deletes its replica", n.id)
-		r.part.model.closed(r)
-		if err := n.dir.Delete(s.ctx, r.part.tp); err != nil && !n.shaky() {
-			r.part.fail("node %d: delete: %v", n.id, err)
-		}
-		if n.dying != nil {
-			return
-		}
-		n.seats[r.part.index].rep = nil
-		r.part.model.deleted(n.id)
+		n.seats[r.part.index].remove(func() error { return n.dir.Delete(s.ctx, r.part.tp) })
 	}
 }
 

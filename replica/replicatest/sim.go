@@ -39,7 +39,10 @@ type sim struct {
 	rulers []*ruler
 	store  *replica.MemStore
 	truth  truth
-	parts  []*part
+	topics []*topic
+	parts  []*part  // by slot, what has the name now
+	past   []*part  // what had it before
+	book   []origin // of records, by id
 	mutant mutant
 
 	producers []*producer
@@ -64,9 +67,6 @@ type result struct {
 	from    replica.NodeID
 	stamp   uint64 // of the model's losses when it was read
 }
-
-// topic is the only one.
-const topic = "t"
 
 var began = time.UnixMilli(1_700_000_000_000)
 
@@ -94,11 +94,13 @@ func newSim(o Options) *sim {
 	if s.Plan == nil {
 		s.Plan = s.profile.plan(rand.New(rand.NewPCG(o.Seed, 2)))
 	}
-	for i := range s.Partitions {
-		s.parts = append(s.parts, newPart(s, i))
-	}
+	s.book = make([]origin, 1)
 	for i := range s.Nodes {
 		s.nodes = append(s.nodes, newNode(s, replica.NodeID(i+1)))
+	}
+	s.newTopic("t", s.Partitions, s.compacted)
+	if s.second {
+		s.newTopic("u", 1, s.secondCompacted)
 	}
 	for i := range s.profile.rulers {
 		s.rulers = append(s.rulers, &ruler{s: s, id: i, at: place(firstRuler + i)})
@@ -112,6 +114,9 @@ func (s *sim) play() {
 	}
 	for _, r := range s.rulers {
 		r.tick()
+	}
+	for _, t := range s.topics {
+		t.tend()
 	}
 	s.startClients()
 	s.settle()
