@@ -179,6 +179,30 @@ func TestFollowerIsInSyncWhileItReachesWhatTheLeaderHadBefore(t *testing.T) {
 	require.Equal(t, []NodeID{1, 3}, only(t, l.pass(lag/2), ProposeISR).Proposal.ISR)
 }
 
+// A follower that gets nearer with every fetch, but never to where the leader was at the fetch before, is out in the end; once it
+// gets there it may come back.
+//
+// Scenario: Q009.
+func TestASlowFollowerIsLeftOutThoughItMakesProgress(t *testing.T) {
+	lag := 10 * time.Second
+	l := newLab(t, Config{LagTimeMax: lag}, filled(1000, entries(0, 0)...))
+	l.lead(1, 1, 2)
+	offset, out, began := int64(0), []Action(nil), l.now
+	for len(out) == 0 {
+		require.Less(t, l.now.Sub(began), lag+lag/2+time.Second)
+		l.produce(1, 1, 10)
+		l.now = l.now.Add(time.Second)
+		offset += 50
+		out = append(all(l.fetchFrom(2, offset), ProposeISR), all(l.step(Tick{}), ProposeISR)...)
+	}
+	require.Greater(t, l.now.Sub(began), lag)
+	require.Equal(t, []NodeID{1}, out[0].Proposal.ISR)
+	l.step(accepted(out[0]))
+	require.Equal(t, l.log.end(), l.p.Status().HighWatermark)
+	require.Empty(t, all(l.fetchFrom(2, l.log.end()-1), ProposeISR))
+	require.Equal(t, []NodeID{1, 2}, only(t, l.fetchFrom(2, l.log.end()), ProposeISR).Proposal.ISR)
+}
+
 // Scenario: Q005. At the end a replica is caught up for ever; one that had all there was at its last fetch for the time it is allowed.
 func TestCaughtUp(t *testing.T) {
 	lag := 10 * time.Second
@@ -257,9 +281,7 @@ func TestLatestOffsetIsNotAvailableBelowTheEpochStart(t *testing.T) {
 // Scenario: N033.
 func TestHighWatermarkComesFromTheCheckpoint(t *testing.T) {
 	for _, c := range []struct{ saved, start, want int64 }{{4, 0, 4}, {0, 0, 0}, {20, 0, 8}, {1, 3, 3}} {
-		fl := filled(8, entries(0, 0)...)
-		fl.setStart(0)
-		s := fl.state()
+		s := filled(8, entries(0, 0)...).state()
 		s.HighWatermark, s.LogStart = c.saved, c.start
 		p := New(log.TopicPartition{}, Config{Self: 1}, s, false)
 		require.Equal(t, c.want, p.Status().HighWatermark)

@@ -242,6 +242,33 @@ func TestAReplicaWithAnotherHistoryRightUpToTheLeadersLogStartBeginsAnew(t *test
 	require.Equal(t, []string{"more"}, one.values())
 }
 
+// A byte of an answer is not what it was at the leader: nothing of it gets into the log, and the next fetch brings it whole.
+//
+// Scenario: F014.
+func TestAnAnswerThatWasDamagedIsFetchedAgain(t *testing.T) {
+	c := newRealCluster(t, 1, 2)
+	leader, follower := c.nodes[1], c.nodes[2]
+	both := []NodeID{1, 2}
+	c.step(leader, Assign{Leader: 1, Replicas: both, ISR: both})
+	c.step(leader, Produce{Tag: 1, Raw: batchOf(t, "a", "b"), Acks: 1})
+	c.step(follower, Assign{Leader: 1, Replicas: both, ISR: both})
+	fetch := c.fetches[0]
+	c.fetches = nil
+	delete(c.nodes, 2) // its answer is to be had
+	c.step(leader, fetch.Fetch)
+	answer := c.replies[fetch.Tag]
+	answer.Raw = bytes.Clone(answer.Raw)
+	answer.Raw[len(answer.Raw)-1] ^= 1
+	c.nodes[2] = follower
+	c.step(follower, FetchResponse{From: 1, Tag: fetch.Tag, Result: answer})
+	require.Zero(t, follower.log.Offsets().LogEnd)
+	require.ErrorIs(t, follower.p.Status().LastError, record.ErrCorrupt)
+	require.Empty(t, c.fetches, "not at once")
+	c.rounds(2)
+	require.Equal(t, leader.bytesOf(), follower.bytesOf())
+	require.NoError(t, follower.p.Status().LastError)
+}
+
 // latest is the answer for the latest offset, by who asks.
 func (n *realNode) latest(from NodeID, i log.Isolation) int64 {
 	v := n.p.View(from, -1, i, n.log.Offsets().LastStable)

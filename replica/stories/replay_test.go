@@ -320,6 +320,7 @@ func (c *cluster) consume(want *consumed) {
 			got = appendRecords(c.t, got, b, at)
 		}
 	}
+	require.Equal(c.t, want.Position, got[len(got)-1].Offset+1)
 	require.Len(c.t, got, want.Records)
 	require.Equal(c.t, c.story.records(c.t), got)
 }

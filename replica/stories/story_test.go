@@ -67,6 +67,7 @@ type event struct {
 type consumed struct {
 	Beginning int64 `json:"beginningOffset"`
 	End       int64 `json:"endOffset"`
+	Position  int64 `json:"position"` // the consumer's, when it had read everything
 	Records   int   `json:"records"`
 }
 
@@ -138,8 +139,11 @@ type epochEnd struct {
 	End   int64 `json:"endOffset"`
 }
 
-// change is a record of the controller's log: what is missing did not change.
+// change is a record of the controller's log: what is missing did not change. The epochs stand in the first one only.
 type change struct {
+	LeaderEpoch    int32 `json:"leaderEpoch"`
+	PartitionEpoch int32 `json:"partitionEpoch"`
+
 	Replicas     *[]replica.NodeID `json:"replicas"`
 	ISR          *[]replica.NodeID `json:"isr"`
 	Adding       *[]replica.NodeID `json:"addingReplicas"`
@@ -166,6 +170,10 @@ func (s *story) history() (lines []string) {
 		}
 	}
 	for i, r := range s.Records {
+		p.PartitionEpoch++
+		if i == 0 {
+			p.LeaderEpoch, p.PartitionEpoch = r.LeaderEpoch, r.PartitionEpoch
+		}
 		set(&p.Replicas, r.Replicas)
 		set(&p.ISR, r.ISR)
 		set(&p.Adding, r.Adding)
@@ -181,7 +189,6 @@ func (s *story) history() (lines []string) {
 		if r.Recovery != nil {
 			p.Recovering = *r.Recovery == 1
 		}
-		p.PartitionEpoch = int32(i)
 		lines = append(lines, line(p))
 	}
 	return lines
