@@ -164,14 +164,6 @@ func (h *Handle) Status() Status {
 	return s
 }
 
-// Lag is how many offsets a follower of this leader lacks; -1 if it was not heard of.
-func (s Status) Lag(f FollowerStatus) int64 {
-	if f.LogEnd < 0 {
-		return -1
-	}
-	return max(s.Offsets.LogEnd-f.LogEnd, 0)
-}
-
 // call is one Append or EndTxn. That of another node has no slot, and nobody waits for it here.
 type call struct {
 	raw     []byte

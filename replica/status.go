@@ -30,9 +30,11 @@ func (r Role) String() string {
 
 // Status is a replica as it stands, for tools, tests and invariants. It is a copy.
 type Status struct {
-	Role           Role
-	Active         bool   // a leader whose epoch is in its log, a follower that fetches or will
-	Phase          string // a follower's: "fetching", "appending", "truncating", "waiting" (back-off), "halted" (until newer news); a leader's: "assigning", "leading"
+	Role   Role
+	Active bool // a leader whose epoch is in its log, a follower that fetches or will
+	// Phase is a follower's "fetching", "appending", "truncating" or "waiting" (back-off), a leader's "assigning" or "leading", the
+	// "halted" (until newer news) of both, and "opening" while there is no log yet.
+	Phase          string
 	TopicID        [16]byte
 	Leader         NodeID
 	LeaderEpoch    int32
@@ -79,6 +81,14 @@ type FollowerStatus struct {
 	CaughtUp         bool
 	Eligible         bool
 	UncleanStop      bool
+}
+
+// Lag is how many offsets a follower of this leader lacks; -1 if it was not heard of.
+func (s Status) Lag(f FollowerStatus) int64 {
+	if f.LogEnd < 0 {
+		return -1
+	}
+	return max(s.Offsets.LogEnd-f.LogEnd, 0)
 }
 
 // Counts of a replica since it was made.

@@ -97,11 +97,16 @@ const (
 	MaxTxBytes       = 512 << 10 // keys and values of one transaction (ZooKeeper refuses a packet of 1 MiB)
 )
 
+// Errors of a Store.
 var (
-	ErrConflict    = errors.New("a condition of the transaction does not hold")
+	// ErrConflict: a guard or a condition did not hold, nothing was written. It comes as a *ConflictError.
+	ErrConflict = errors.New("a condition of the transaction does not hold")
+	// ErrSessionLost: what a session is asked for after its end.
 	ErrSessionLost = errors.New("session is over")
-	ErrNoSession   = errors.New("an ephemeral key needs a session")
-	ErrTooLarge    = errors.New("transaction is too large")
+	// ErrNoSession: an ephemeral write outside a session.
+	ErrNoSession = errors.New("an ephemeral key needs a session")
+	// ErrTooLarge: more than MaxWrites or MaxTxBytes. It comes as a *LimitError.
+	ErrTooLarge = errors.New("transaction is too large")
 )
 
 // ConflictError says which condition did not hold. errors.Is(err, ErrConflict).

@@ -25,8 +25,8 @@ type Options struct {
 
 // Controller runs a Core over a Store: it claims the rule whenever it is vacant, and serves requests while it holds it.
 // Any number may run over one store; one rules. The methods that take a context may be called concurrently, block until the
-// answer is there (so for ever where nobody calls Run), and are refused with replica.NotController by one that does not rule; errors are *Error, or that of ctx,
-// after which it is unknown what was done.
+// answer is there (so for ever where nobody calls Run), and are refused with replica.NotController by one that does not rule;
+// errors are *Error, or that of ctx, after which it is unknown what was done.
 type Controller struct {
 	store    replica.Store
 	options  Options
