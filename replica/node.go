@@ -345,10 +345,19 @@ func (n *Node) deliver(e Envelope) {
 func (n *Node) answer(to NodeID, tp log.TopicPartition, tag uint64, client bool, res Result) {
 	res.Cause = nil
 	if client {
-		n.conf.Transport.Send(to, tp, Answer{From: n.conf.Self, Tag: tag, Result: res})
+		n.send(to, tp, Answer{From: n.conf.Self, Tag: tag, Result: res})
 		return
 	}
-	n.conf.Transport.Send(to, tp, FetchResponse{From: n.conf.Self, Tag: tag, Result: res})
+	n.send(to, tp, FetchResponse{From: n.conf.Self, Tag: tag, Result: res})
+}
+
+// send hands a message to the transport, or to this node itself: no transport need know the way there.
+func (n *Node) send(to NodeID, tp log.TopicPartition, m Message) {
+	if to == n.conf.Self {
+		n.deliver(Envelope{From: to, Partition: tp, Message: m})
+		return
+	}
+	n.conf.Transport.Send(to, tp, m)
 }
 
 // refusal is a Result that knows nothing but a code.

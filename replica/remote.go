@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -9,15 +10,16 @@ import (
 )
 
 // Remote is a replica of another node, asked over the Transport. What is not answered within Config.FetchLimit is asked again,
-// until ctx ends. It is safe for concurrent use.
+// until ctx ends: whether the node is down, unknown to the Transport or slow cannot be told apart, and the error is ctx's. It is
+// safe for concurrent use.
 type Remote struct {
 	node *Node
 	at   NodeID
 	tp   log.TopicPartition
 }
 
-// Remote is the replica of a partition at another node, whether there is one or not. A node does not ask itself: Partition is
-// for its own replicas.
+// Remote is the replica of a partition at another node, whether there is one or not. At this node itself it is what Partition
+// has, without the way over the network, so that who follows the leader need not look where it is.
 func (n *Node) Remote(at NodeID, tp log.TopicPartition) *Remote { return &Remote{n, at, tp} }
 
 // Fetch is Handle.Fetch at the other node. One that ctx ends is forgotten there after MaxWait.
@@ -136,7 +138,7 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 		n.awaited[tag] = wait
 		n.asking.Unlock()
 		tags = append(tags, tag)
-		n.conf.Transport.Send(at, tp, request(tag))
+		n.send(at, tp, request(tag))
 		again := time.NewTimer(pause)
 		select {
 		case m := <-wait.answer:
@@ -145,7 +147,7 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 		case <-again.C:
 		case <-ctx.Done():
 			again.Stop()
-			return nil, ctx.Err()
+			return nil, fmt.Errorf("replica: node %d has not answered about %s: %w", at, tp, ctx.Err())
 		case <-n.ctx.Done():
 			again.Stop()
 			return nil, ErrNodeClosed
@@ -183,7 +185,7 @@ func (n *Node) judge(from NodeID, tp log.TopicPartition, q ControlRequest) {
 		defer cancel()
 		answer = n.conf.Judge(ctx, from, tp, q)
 	}
-	n.conf.Transport.Send(from, tp, ControlAnswer{Tag: q.Tag, Answer: answer})
+	n.send(from, tp, ControlAnswer{Tag: q.Tag, Answer: answer})
 }
 
 // answered gives an answer to who waits for it.

@@ -77,7 +77,7 @@ func (r *runner) do(a *Action) Event {
 		if o := l.Offsets(); o.LogEnd == a.Fetch.Offset { // syncs that the core was not told of
 			a.Fetch.Unsynced = max(o.LogEnd-o.Durable, 0)
 		}
-		r.node.conf.Transport.Send(a.To, r.tp, a.Fetch)
+		r.node.send(a.To, r.tp, a.Fetch)
 	case Reply:
 		r.reply(a)
 	case ProposeISR:
