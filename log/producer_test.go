@@ -278,6 +278,16 @@ func TestAHandleNoticesThatItsTransactionWasEndedByOthers(t *testing.T) {
 			_, err := b.Truncate(ctx, 0)
 			require.NoError(t, err)
 		},
+		"cut in two": func(t *testing.T, b *bed) {
+			_, err := b.Truncate(ctx, 1)
+			require.NoError(t, err)
+		},
+		"cut in two, and others wrote there": func(t *testing.T, b *bed) {
+			_, err := b.Truncate(ctx, 1)
+			require.NoError(t, err)
+			b.mustSend(inTxn(as(7, 0, 1)), 1)
+			b.mustSend(as(8, 0, 0), 3)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, Config{})
@@ -288,6 +298,7 @@ func TestAHandleNoticesThatItsTransactionWasEndedByOthers(t *testing.T) {
 			}
 			require.NoError(t, p.Begin())
 			require.NoError(t, put())
+			require.NoError(t, put())
 			end(t, b)
 			at := b.Offsets().LogEnd
 			require.ErrorIs(t, put(), ErrTxnState)
@@ -296,11 +307,38 @@ func TestAHandleNoticesThatItsTransactionWasEndedByOthers(t *testing.T) {
 			require.Equal(t, at, b.Offsets().LogEnd)
 			require.NoError(t, p.Abort(ctx))
 			require.NoError(t, p.Begin())
+			own := b.Offsets().LogEnd
+			require.NoError(t, put())
 			require.NoError(t, put())
 			require.NoError(t, p.Commit(ctx))
-			require.Equal(t, []int64{at}, b.readAll(0, WithIsolation(ReadCommitted)))
+			got := b.readAll(0, WithIsolation(ReadCommitted))
+			require.Equal(t, []int64{own, own + 1}, got[len(got)-2:])
+			for _, offset := range got[:len(got)-2] {
+				require.GreaterOrEqual(t, offset, int64(2), "somebody else's")
+			}
 		})
 	}
+}
+
+// A record whose append was not confirmed and that a truncation took is written anew; those before it are whole.
+func TestATransactionWhoseLastRecordIsWrittenAnewCanBeCommitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, soon, goOn := slowDisk(t)
+		p := b.Producer(7, 0)
+		require.NoError(t, p.Begin())
+		_, err := p.Append(ctx, values(1, 10)...)
+		require.NoError(t, err)
+		_, err = p.Append(soon(), values(1, 20)...)
+		require.ErrorAs(t, err, new(*UnconfirmedError))
+		goOn()
+		synctest.Wait()
+		b.truncate(2)
+		base, err := p.Append(ctx, values(1, 20)...)
+		require.NoError(t, err)
+		require.Equal(t, int64(2), base)
+		require.NoError(t, p.Commit(ctx))
+		require.Equal(t, []int64{0, 1, 2}, b.readAll(0, WithIsolation(ReadCommitted)))
+	})
 }
 
 // Two writers under one id and epoch are a mistake, but not one that may lose a record: a batch under a sequence number that
@@ -361,7 +399,11 @@ func TestAHandleNeverWritesIntoATransactionThatIsNotItsOwn(t *testing.T) {
 					_, err := p.Append(ctx, values(1, 10)...)
 					require.ErrorIs(t, err, ErrTxnState)
 				}
-				require.NoError(t, p.Commit(ctx), "there is nothing to commit")
+				if write {
+					require.ErrorIs(t, p.Commit(ctx), ErrTxnState, "its record was refused")
+				} else {
+					require.NoError(t, p.Commit(ctx), "there is nothing to commit")
+				}
 				require.Empty(t, b.readAll(0, WithIsolation(ReadCommitted)))
 				require.Len(t, b.OpenTransactions(), 1)
 				require.ErrorIs(t, p.Begin(), ErrTxnState)
@@ -392,7 +434,7 @@ func TestWhatWasNeverMadeIsClosed(t *testing.T) {
 	_, err := p.Append(ctx, values(1, 10)...)
 	require.ErrorIs(t, err, ErrClosed)
 	require.ErrorIs(t, p.Begin(), ErrClosed)
-	require.ErrorIs(t, p.Commit(ctx), ErrTxnState)
+	require.ErrorIs(t, p.Commit(ctx), ErrClosed)
 	require.ErrorIs(t, p.Abort(ctx), ErrClosed)
 	require.ErrorIs(t, SettleMoves(ctx, nil), ErrClosed)
 	b := newBed(t, Config{})

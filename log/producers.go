@@ -180,7 +180,7 @@ func (l *Log) judge(p *prepared, o *AppendOptions) (*producerstate.Pending, erro
 	}
 	if t := p.within; t != nil {
 		if known, ok := s.Producer(t.ProducerID); !ok || known.TxnFirstOffset != t.FirstOffset {
-			return nil, fmt.Errorf("%w: %s: producer %d has no transaction open since offset %d", ErrTxnState, l.name, t.ProducerID, t.FirstOffset)
+			return nil, l.noTransaction(t.ProducerID, t.FirstOffset)
 		}
 	}
 	return pending, nil

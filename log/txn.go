@@ -50,7 +50,7 @@ func (l *Log) EndTxn(ctx context.Context, p record.Producer, commit bool, o EndT
 		return notAppended, err
 	}
 	if p.ID < 0 || p.Epoch < 0 {
-		return notAppended, fmt.Errorf("%w: a marker of producer %d, epoch %d", ErrInvalidRecord, p.ID, p.Epoch)
+		return notAppended, fmt.Errorf("%w: a marker of producer %d, epoch %d: neither may be negative", ErrInvalidRecord, p.ID, p.Epoch)
 	}
 	m := l.marker(p, commit, o.CoordinatorEpoch)
 	m.txnVersion = o.TransactionVersion
@@ -123,7 +123,7 @@ func (l *Log) AbortTransaction(ctx context.Context, t OpenTransaction) (Appended
 	known, ok := l.producers.state.Producer(t.ProducerID)
 	l.write.unlock()
 	if !ok || known.TxnFirstOffset < 0 || known.TxnFirstOffset != t.FirstOffset {
-		return notAppended, fmt.Errorf("%w: producer %d has no transaction open since offset %d", ErrTxnState, t.ProducerID, t.FirstOffset)
+		return notAppended, l.noTransaction(t.ProducerID, t.FirstOffset)
 	}
 	m := l.marker(record.Producer{ID: t.ProducerID, Epoch: known.Epoch}, false, max(0, known.CoordinatorEpoch))
 	m.within = &t
