@@ -73,7 +73,8 @@ type Action struct {
 	Proposal    Proposal
 }
 
-// Proposal is a change of the in-sync set that only the controller can make. The slices belong to the receiver.
+// Proposal is a change of the in-sync set that only the controller can make: with its leader, or without one whose log has
+// failed, so that another of the set leads. The slices belong to the receiver.
 type Proposal struct {
 	ISR            []NodeID
 	BrokerEpochs   []int64 // beside ISR; -1 for one that never fetched

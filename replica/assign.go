@@ -12,6 +12,11 @@ func (p *Partition) assign(a Assign) {
 	none := [16]byte{}
 	fresh := p.role == Idle || a.LeaderEpoch > p.leaderEpoch
 	switch {
+	case p.role == Failed && p.lead.failed && a.Leader == p.conf.Self && a.LeaderEpoch == p.leaderEpoch && a.PartitionEpoch > p.partitionEpoch:
+		p.partitionEpoch = a.PartitionEpoch // another version of what it cannot lead
+		p.lead.isr = append(p.lead.isr[:0], a.ISR...)
+		p.abdicate()
+		return
 	case p.role == Failed || p.role == Deleted,
 		a.LeaderEpoch < 0, a.LeaderEpoch < p.leaderEpoch, a.PartitionEpoch < p.partitionEpoch,
 		!fresh && a.Leader != p.leader, // an epoch has one leader

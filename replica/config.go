@@ -36,7 +36,7 @@ type Config struct {
 	Checkpoint  time.Duration // replica.high.watermark.checkpoint.interval.ms, 5 s
 	FetchBytes  int64         // replica.fetch.max.bytes, 1 MiB
 	FetchMin    int64         // replica.fetch.min.bytes, 1
-	FetchWait   time.Duration // replica.fetch.wait.max.ms, 500 ms
+	FetchWait   time.Duration // replica.fetch.wait.max.ms, 500 ms; at most half of FetchLimit
 	FetchLimit  time.Duration // replica.socket.timeout.ms, 30 s: a fetch without an answer by then is sent again
 	Backoff     time.Duration // replica.fetch.backoff.ms, 1 s; also before a refused change of the in-sync set is proposed again
 	Truncation  Truncation
@@ -62,6 +62,7 @@ func (c Config) withDefaults() Config {
 			*d.field = d.or
 		}
 	}
+	c.FetchWait = min(c.FetchWait, c.FetchLimit/2) // else what the leader answers in time comes too late
 	if c.FetchBytes <= 0 {
 		c.FetchBytes = 1 << 20
 	}

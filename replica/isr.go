@@ -98,7 +98,7 @@ func (p *Partition) propose() {
 		epochs[i] = -1
 		if node == p.conf.Self {
 			epochs[i] = p.conf.BrokerEpoch
-		} else if r := p.remote(node); r != nil {
+		} else if r := p.remote(node); r != nil && !p.lead.failed {
 			epochs[i] = r.broker
 		}
 	}
@@ -116,6 +116,10 @@ func (p *Partition) isrAnswer(e ISRAnswer) {
 		return
 	}
 	p.lead.proposal = 0
+	if p.role == Failed {
+		p.abdicated(e)
+		return
+	}
 	if p.role != Leader || !p.lead.active {
 		return
 	}
@@ -182,4 +186,51 @@ func (p *Partition) checkISR() {
 		p.raiseRemoval()
 	}
 	p.arm(p.lead.checkAt)
+}
+
+// abdicate proposes an in-sync set without this node, whose log has failed: the controller has another of the set lead. One that is
+// alone in it has nobody to propose.
+func (p *Partition) abdicate() {
+	if !p.lead.failed || p.lead.proposal != 0 {
+		return
+	}
+	if p.now.Before(p.lead.retryAt) {
+		p.arm(p.lead.retryAt)
+		return
+	}
+	p.lead.proposed = withoutSelf(p.lead.isr, p.conf.Self)
+	if len(p.lead.proposed) > 0 {
+		p.propose()
+	}
+}
+
+// abdicated takes the answer, or that to what was proposed before the log failed. It asks again until others lead.
+func (p *Partition) abdicated(e ISRAnswer) {
+	switch {
+	case givenUp(e.Err):
+		p.lead.failed = false
+	case e.Err == None:
+		if e.LeaderEpoch == p.leaderEpoch && e.PartitionEpoch >= p.partitionEpoch {
+			p.partitionEpoch = e.PartitionEpoch
+			p.lead.isr = append(p.lead.isr[:0], e.ISR...)
+		}
+		p.abdicate()
+	default:
+		p.lead.retryAt = p.now.Add(p.conf.Backoff)
+		p.arm(p.lead.retryAt)
+	}
+}
+
+// givenUp says that a node leads no more, or that the controller does not know this way to say so.
+func givenUp(code ErrorCode) bool {
+	switch code {
+	case FencedLeaderEpoch, InvalidRequest, UnknownTopicOrPartition, UnknownTopicID, NewLeaderElected:
+		return true
+	}
+	return false
+}
+
+// withoutSelf is an in-sync set without this node.
+func withoutSelf(isr []NodeID, self NodeID) []NodeID {
+	return slices.DeleteFunc(slices.Clone(isr), func(n NodeID) bool { return n == self })
 }

@@ -35,6 +35,7 @@ func unknownRemote(node NodeID) remote {
 type leading struct {
 	active     bool // the epoch is in the log
 	again      bool // it led the epoch before, too
+	failed     bool // it leads in the controller's eyes, but its log is of no use: others are to lead
 	epochStart int64
 	remotes    []remote // the assignment without this node, in its order
 	isr        []NodeID // committed

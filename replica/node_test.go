@@ -102,6 +102,8 @@ func (g *group) propose(ctx context.Context, _ log.TopicPartition, _ [16]byte, p
 		return ISRAnswer{Err: FencedLeaderEpoch}
 	case p.PartitionEpoch != g.state.PartitionEpoch:
 		return ISRAnswer{Err: InvalidUpdateVersion}
+	case !slices.Contains(p.ISR, g.state.Leader): // whose log has failed: this controller has no other way but elect
+		return ISRAnswer{Err: InvalidRequest}
 	}
 	g.state.ISR = p.ISR
 	g.state.PartitionEpoch++

@@ -160,6 +160,8 @@ func (p *Partition) tick() {
 	case Leader:
 		p.expireProduces()
 		p.checkISR()
+	case Failed:
+		p.abdicate()
 	case Follower:
 		p.expireFollow()
 	}
@@ -170,13 +172,18 @@ func (p *Partition) reconfigure(c Config) {
 	p.conf = c.withDefaults()
 }
 
-// fail gives the replica up: its log cannot be trusted to do what it is asked.
+// fail gives the replica up: its log cannot be trusted to do what it is asked. A leader asks for another one.
 func (p *Partition) fail(err error) {
 	if p.role == Failed || p.role == Deleted {
 		return
 	}
+	led := p.role == Leader && !p.halted
 	p.role, p.trouble = Failed, err
 	p.do(Action{Kind: Fail, Err: err})
 	p.refuseProduces(KafkaStorageError)
 	p.recheckFetches()
+	if led {
+		p.lead.failed, p.lead.retryAt = true, time.Time{}
+		p.abdicate()
+	}
 }

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"syscall"
 	"time"
 
 	"github.com/partlog/partlog/internal/producerstate"
@@ -160,7 +161,7 @@ func (p *Partition) produced(w work, e Appended) {
 }
 
 // notProduced answers a request whose append was refused. If it is in the log but not known to be on the device, the log is
-// of no use any more.
+// of no use any more; if the disk does not take it, another replica is to lead.
 func (p *Partition) notProduced(w work, err error) {
 	r := p.result(codeOf(err))
 	r.Cause = err
@@ -171,9 +172,15 @@ func (p *Partition) notProduced(w work, err error) {
 	if w.entry.acks != 0 && !w.entry.answered {
 		p.do(Action{Kind: Reply, Tag: w.entry.tag, Result: r})
 	}
-	if unconfirmed != nil || isAny(err, log.ErrFailed, log.ErrClosed) {
+	if unconfirmed != nil || isAny(err, log.ErrFailed, log.ErrClosed) || ofDisk(err) && len(withoutSelf(p.lead.isr, p.conf.Self)) > 0 {
 		p.fail(err)
 	}
+}
+
+// ofDisk says that the disk refused, and not because it is full: the next attempt may succeed, but where another replica can lead
+// it is better to try there.
+func ofDisk(err error) bool {
+	return errors.As(err, new(syscall.Errno)) && !errors.Is(err, log.ErrNoSpace)
 }
 
 // completeProduces answers those the high watermark has passed.

@@ -3,6 +3,8 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/partlog/partlog/log"
 )
@@ -17,8 +19,19 @@ type opened struct {
 // before is for mail that comes while there is no log. Only an Assign has it opened; the rest waits for that, or is
 // refused when it was tried in vain.
 func (r *runner) before(m mail) {
-	if e, ok := m.event.(Assign); ok && !r.opening {
-		r.open(e, nil)
+	switch e := m.event.(type) {
+	case Assign:
+		if !r.opening {
+			r.open(e, nil)
+		}
+	case ISRAnswer:
+		if r.yields != nil && !givenUp(e.Err) {
+			at := time.Now().Add(r.node.conf.Config.withDefaults().Backoff)
+			r.armed.Store(at.UnixNano())
+			r.node.clock.add(at, r)
+		}
+	case Tick:
+		r.yield()
 	}
 	stop, stopped := m.event.(Stop)
 	switch {
@@ -91,13 +104,18 @@ func (r *runner) start(o *opened) {
 		r.coreMu.Lock()
 		r.err = o.err
 		r.coreMu.Unlock()
+		r.yields = nil
 		for _, m := range held {
-			if _, ok := m.event.(Assign); !ok {
+			if a, ok := m.event.(Assign); !ok {
 				r.take(m)
+			} else if r.yields == nil || a.PartitionEpoch >= r.yields.PartitionEpoch {
+				r.yields = &a
 			}
 		}
+		r.yield()
 		return
 	}
+	r.yields = nil
 	n := r.node
 	again := r.err != nil || r.log.Load() != nil
 	state := r.state(o.log)
@@ -127,6 +145,17 @@ func (r *runner) start(o *opened) {
 	}
 }
 
+// yield asks for another leader where this node should lead and has no log: what abdicate is to a core.
+func (r *runner) yield() {
+	a := r.yields
+	if a == nil || a.Leader != r.node.conf.Self {
+		return
+	}
+	if isr := withoutSelf(a.ISR, a.Leader); len(isr) > 0 {
+		r.propose(0, Proposal{ISR: isr, BrokerEpochs: slices.Repeat([]int64{-1}, len(isr)), LeaderEpoch: a.LeaderEpoch, PartitionEpoch: a.PartitionEpoch})
+	}
+}
+
 // fresh says that there is nothing a log can have lost: it has never had anything, and neither has the partition.
 func (r *runner) fresh(s LogState, held []mail) bool {
 	if s.LogEnd > 0 || len(s.Epochs) > 0 {
@@ -146,6 +175,10 @@ func (r *runner) remake(a Assign) bool {
 	if r.core.role != Failed || a.PartitionEpoch <= r.core.partitionEpoch && a.LeaderEpoch <= r.core.leaderEpoch {
 		return false
 	}
+	if a.Leader == r.node.conf.Self && a.LeaderEpoch <= r.leads {
+		return false // the core sees to it that another leads
+	}
+	r.led = r.leads
 	r.coreMu.Lock()
 	r.core = nil
 	r.coreMu.Unlock()

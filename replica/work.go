@@ -1,6 +1,10 @@
 package replica
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/partlog/partlog/log"
+)
 
 // work is the one change of the log that is under way. While there is some, nothing else that writes is asked for, so
 // that its answer says how the log is.
@@ -103,7 +107,9 @@ func (p *Partition) synced(e Synced) {
 		return
 	}
 	p.syncTag = 0
-	if e.Err != nil {
+	switch {
+	case isAny(e.Err, log.ErrTruncated): // what was to be synced is not in the log any more
+	case e.Err != nil:
 		p.fail(e.Err)
 		return
 	}

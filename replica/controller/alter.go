@@ -26,9 +26,17 @@ func (c *Core) alter(e AlterPartition) Reply {
 	if err := c.judge(e, before); err != nil {
 		return failed(err)
 	}
-	c.change(t, n, c.rules(t, Online), Target{ISR: e.Proposal.ISR, Recovered: !e.Proposal.Recovering})
+	r := c.rules(t, Online)
+	abdicates := !slices.Contains(e.Proposal.ISR, e.Node)
+	if abdicates { // its log has failed, and with it what was there
+		r.Unclean = []replica.NodeID{e.Node}
+	}
+	c.change(t, n, r, Target{ISR: e.Proposal.ISR, Recovered: !abdicates && !e.Proposal.Recovering})
 	after := t.partitions[n].Partition
-	if after.Leader != e.Node {
+	switch {
+	case abdicates:
+		return failed(refuse(replica.NewLeaderElected, "%d does not lead %v any more, %d does", e.Node, e.Partition, after.Leader))
+	case after.Leader != e.Node:
 		return failed(refuse(replica.NewLeaderElected, "%v completed its reassignment, %d leads it", e.Partition, after.Leader))
 	}
 	return Reply{Partition: after}
@@ -48,8 +56,8 @@ func (c *Core) judge(e AlterPartition, p Partition) *Error {
 		return refuse(replica.InvalidUpdateVersion, "%v is at partition epoch %d, not %d", at, p.PartitionEpoch, prop.PartitionEpoch)
 	case len(prop.ISR) == 0 || !distinct(prop.ISR) || !containsAll(p.Replicas, prop.ISR):
 		return refuse(replica.InvalidRequest, "%v cannot be in sync with %v, its replicas are %v", at, prop.ISR, p.Replicas)
-	case !slices.Contains(prop.ISR, e.Node):
-		return refuse(replica.InvalidRequest, "leader %d is not in the in-sync set %v it proposes for %v", e.Node, prop.ISR, at)
+	case !slices.Contains(prop.ISR, e.Node) && !containsAll(p.ISR, prop.ISR):
+		return refuse(replica.InvalidRequest, "leader %d of %v gives up to %v, of which not all are in sync", e.Node, at, prop.ISR)
 	case prop.BrokerEpochs != nil && len(prop.BrokerEpochs) != len(prop.ISR):
 		return refuse(replica.InvalidRequest, "%d broker epochs for %d members of %v", len(prop.BrokerEpochs), len(prop.ISR), at)
 	case prop.Recovering && len(prop.ISR) > 1:

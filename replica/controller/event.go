@@ -70,7 +70,8 @@ type (
 		Tag    uint64
 		Topics []string
 	}
-	// AlterPartition is a leader's proposal of another in-sync set.
+	// AlterPartition is a leader's proposal of another in-sync set. One without the leader is from one whose log has failed: another
+	// of the set is elected (NewLeaderElected), and what the old one had counts as lost.
 	AlterPartition struct {
 		Tag         uint64
 		Node        replica.NodeID // who proposes

@@ -34,6 +34,8 @@
 //     it, and its replicas stay. What the cluster is the Dir's meta.properties say (log.DirConfig.ClusterID), else the store the
 //     first time it is asked. So a store is restored from a backup with its /cluster/id, last.
 //   - A topic that is deleted and made anew is another topic: the old replica goes before the new one is made.
+//   - A leader whose disk fails gives the partition to another in-sync replica, and catches up as a follower if the disk recovers. One
+//     that is alone in sync, or whose disk is full, refuses what it cannot write, and leads on.
 //   - min.insync.replicas of a topic is that of the store.
 //   - Leaders' proposals of other in-sync sets go to the node whose controller rules, over the Transport.
 //
