@@ -178,7 +178,7 @@ func (r *runner) remake(a Assign) bool {
 	if a.Leader == r.node.conf.Self && a.LeaderEpoch <= r.leads {
 		return false // the core sees to it that another leads
 	}
-	r.led = r.leads
+	r.spent = r.leads
 	r.coreMu.Lock()
 	r.core = nil
 	r.coreMu.Unlock()

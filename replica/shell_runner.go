@@ -82,7 +82,7 @@ type runner struct {
 	topicID    [16]byte
 	life       int     // counts the cores
 	leads      int32   // the newest leader epoch a core was given to lead; -1 none
-	led        int32   // the newest of an earlier core
+	spent      int32   // the newest of an earlier core
 	yields     *Assign // it cannot lead, its log cannot be opened: what it asks others to lead
 	startAsked int64   // log start that is being raised to
 	leaving    bool    // the log is being removed
@@ -92,7 +92,7 @@ type runner struct {
 }
 
 func newRunner(n *Node, tp log.TopicPartition) *runner {
-	return &runner{node: n, tp: tp, slots: make(chan struct{}, n.conf.InFlight), asked: make(map[uint64]asker), leads: -1, led: -1}
+	return &runner{node: n, tp: tp, slots: make(chan struct{}, n.conf.InFlight), asked: make(map[uint64]asker), leads: -1, spent: -1}
 }
 
 // post never blocks. It is false if nobody will look at the mail.
@@ -154,7 +154,7 @@ func (r *runner) take(m mail) {
 		}
 		return
 	}
-	if a, ok := m.event.(Assign); ok && a.Leader == r.node.conf.Self && a.LeaderEpoch <= r.led {
+	if a, ok := m.event.(Assign); ok && a.Leader == r.node.conf.Self && a.LeaderEpoch <= r.spent {
 		return // records of that epoch may be lost here, and must not be written anew in it
 	}
 	switch {
