@@ -21,7 +21,9 @@ func TestANodeCanAskItself(t *testing.T) {
 	require.NoError(t, err)
 	defer dir.Close()
 	n, err := NewNode(NodeConfig{Dir: dir, Transport: wire, Config: Config{Self: 1},
-		Judge: func(context.Context, NodeID, log.TopicPartition, ControlRequest) ISRAnswer { return ISRAnswer{LeaderEpoch: 7} }})
+		Judge: func(context.Context, NodeID, log.TopicPartition, ControlRequest) ISRAnswer {
+			return ISRAnswer{LeaderEpoch: 7}
+		}})
 	require.NoError(t, err)
 	defer n.Close()
 	require.NoError(t, n.Assign(ordersZero, Assign{Leader: 1, Replicas: []NodeID{1}, ISR: []NodeID{1}}))

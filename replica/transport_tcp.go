@@ -33,6 +33,9 @@ type TCPConfig struct {
 	// MaxConns is how many connections of others are open at a time, 1024; then those go first that have not said who they are. Of
 	// one node it is a few: the oldest goes.
 	MaxConns int
+	// Trouble is told why a node cannot be reached, when it begins and when the reason is another, and of nodes that take this one
+	// for another. It is called by the goroutines of the connections, which wait for it. What is lost is asked again all the same.
+	Trouble func(node NodeID, err error)
 }
 
 func (c TCPConfig) withDefaults() TCPConfig {
@@ -286,8 +289,11 @@ func (t *TCP) receive(c net.Conn) error {
 		return err
 	}
 	from, to, err := decodeHello(hello[:])
-	if err != nil || to != t.conf.Self {
+	if err != nil {
 		return err
+	}
+	if to != t.conf.Self {
+		return t.trouble(from, fmt.Errorf("replica: node %d, at %s, takes node %d for node %d", from, c.RemoteAddr(), t.conf.Self, to))
 	}
 	t.introduce(c, from)
 	for {
@@ -304,6 +310,14 @@ func (t *TCP) receive(c net.Conn) error {
 		}
 		t.hand(Envelope{From: from, Partition: tp, Message: t.conf.fit(m)})
 	}
+}
+
+// trouble tells who wants to know.
+func (t *TCP) trouble(node NodeID, err error) error {
+	if t.conf.Trouble != nil && t.ctx.Err() == nil {
+		t.conf.Trouble(node, err)
+	}
+	return err
 }
 
 // ErrTransportFull: more is coming in at a time than may.
@@ -361,7 +375,13 @@ func (t *TCP) hand(e Envelope) {
 func (t *TCP) send(p *tcpPeer) {
 	var c net.Conn
 	var gone chan struct{} // closed when the peer has ended c
-	failures := 0
+	failures, told := 0, ""
+	failed := func(err error) {
+		if s := err.Error(); s != told {
+			told = s
+			_ = t.trouble(p.to, fmt.Errorf("replica: node %d cannot be reached: %w", p.to, err))
+		}
+	}
 	defer func() {
 		if c != nil {
 			t.drop(c)
@@ -380,7 +400,9 @@ func (t *TCP) send(p *tcpPeer) {
 			return
 		}
 		if c == nil {
-			if c = t.dial(p); c == nil {
+			var err error
+			if c, err = t.dial(p); err != nil {
+				failed(err)
 				if !t.pause(t.conf.Backoff << min(failures, 5)) {
 					return
 				}
@@ -390,35 +412,37 @@ func (t *TCP) send(p *tcpPeer) {
 			gone = t.watch(c)
 		}
 		if err := t.write(c, o); err != nil {
+			failed(err)
 			t.drop(c)
 			c, gone = nil, nil
 			continue
 		}
-		failures = 0
+		failures, told = 0, ""
 	}
 }
 
-// dial connects and introduces itself; nil if that does not work.
-func (t *TCP) dial(p *tcpPeer) net.Conn {
+// dial connects and introduces itself.
+func (t *TCP) dial(p *tcpPeer) (net.Conn, error) {
 	p.mu.Lock()
 	addr := p.addr
 	p.mu.Unlock()
 	d := net.Dialer{Timeout: t.conf.Dial}
 	c, err := d.DialContext(t.ctx, "tcp", addr)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	if !t.track(c, true) {
 		_ = c.Close()
-		return nil
+		return nil, ErrTransportClosed
 	}
-	if c.SetWriteDeadline(time.Now().Add(t.conf.Write)) == nil {
-		if _, err = c.Write(appendHello(nil, t.conf.Self, p.to)); err == nil {
-			return c
-		}
+	if err = c.SetWriteDeadline(time.Now().Add(t.conf.Write)); err == nil {
+		_, err = c.Write(appendHello(nil, t.conf.Self, p.to))
 	}
-	t.drop(c)
-	return nil
+	if err != nil {
+		t.drop(c)
+		return nil, err
+	}
+	return c, nil
 }
 
 // watch sees to it that the end of a connection is noticed before something is written into the void: nothing ever comes on

@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -179,4 +180,68 @@ func TestReplicasOverTCPReconnectAndLeaveNothingBehind(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	t.Fatal("goroutines are left")
+}
+
+func TestTroubleWithAPeerIsToldOnceUntilItIsOver(t *testing.T) {
+	type trouble struct {
+		node NodeID
+		err  error
+	}
+	told := make(chan trouble, 100)
+	tcp, err := ListenTCP("127.0.0.1:0", TCPConfig{Self: 1, Backoff: time.Millisecond, Trouble: func(n NodeID, err error) { told <- trouble{n, err} }})
+	require.NoError(t, err)
+	defer tcp.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	nobody := free.Addr().String()
+	require.NoError(t, free.Close())
+
+	arrived := make(chan Envelope, 100)
+	begin := func(addr string, self NodeID) *TCP {
+		other, err := ListenTCP(addr, TCPConfig{Self: self})
+		require.NoError(t, err)
+		go func() { _ = other.Serve(t.Context(), func(e Envelope) { arrived <- e }) }()
+		return other
+	}
+	next := func() trouble {
+		t.Helper()
+		select {
+		case got := <-told:
+			return got
+		case <-time.After(5 * time.Second):
+			t.Fatal("nothing is told")
+			return trouble{}
+		}
+	}
+	tcp.SetPeer(2, nobody)
+	for range 2 {
+		for range 20 {
+			tcp.Send(2, ordersZero, Answer{})
+		}
+		for got := next(); ; got = next() { // the first may be of a connection that ended
+			require.EqualValues(t, 2, got.node)
+			if strings.Contains(got.err.Error(), "replica: node 2 cannot be reached: dial tcp "+nobody) {
+				break
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+		require.Empty(t, told, "once")
+		other := begin(nobody, 2)
+		require.Eventually(t, func() bool { tcp.Send(2, ordersZero, Answer{}); return len(arrived) > 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(tcp.peers[2].queue) == 0 }, 5*time.Second, time.Millisecond)
+		require.NoError(t, other.Close())
+		for len(arrived) > 0 {
+			<-arrived
+		}
+	}
+	third, err := ListenTCP("127.0.0.1:0", TCPConfig{Self: 3, Peers: map[NodeID]string{7: tcp.Addr().String()}})
+	require.NoError(t, err)
+	defer third.Close()
+	third.Send(7, ordersZero, Answer{})
+	got := next()
+	for got.node == 2 { // of the connection that ended last
+		got = next()
+	}
+	require.EqualValues(t, 3, got.node)
+	require.ErrorContains(t, got.err, "takes node 1 for node 7")
 }
