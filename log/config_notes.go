@@ -72,8 +72,6 @@ func tieredKey(topic bool) otherKey {
 	return otherKey{topic: topic, text: "tiered storage is not used"}
 }
 
-var replicationKey = otherKey{text: "a setting of replication, not of a log"}
-
 var otherKeys = map[string]otherKey{
 	"log.dir":                                       dirKey("the folder is an argument of OpenDir"),
 	"log.dirs":                                      dirKey("the folder is an argument of OpenDir"),
@@ -92,21 +90,21 @@ var otherKeys = map[string]otherKey{
 	"transaction.partition.verification.enable":     dirKey("AppendOptions.Verify"),
 	"transaction.max.timeout.ms":                    dirKey("a setting of the transaction coordinator"),
 
-	"default.replication.factor":                    replicationKey,
-	"num.partitions":                                replicationKey,
-	"num.replica.fetchers":                          replicationKey,
-	"replica.lag.time.max.ms":                       replicationKey,
-	"replica.fetch.max.bytes":                       replicationKey,
-	"replica.fetch.response.max.bytes":              replicationKey,
-	"replica.fetch.min.bytes":                       replicationKey,
-	"replica.fetch.wait.max.ms":                     replicationKey,
-	"replica.fetch.backoff.ms":                      replicationKey,
+	"default.replication.factor":                    dirKey("controller.Config.ReplicationFactor, of package replica/controller"),
+	"num.partitions":                                dirKey("controller.Config.Partitions, of package replica/controller"),
+	"num.replica.fetchers":                          dirKey("replica.NodeConfig.Fetchers"),
+	"replica.lag.time.max.ms":                       dirKey("replica.Config.LagTimeMax"),
+	"replica.fetch.max.bytes":                       dirKey("replica.Config.FetchBytes"),
+	"replica.fetch.response.max.bytes":              dirKey("replica.NodeConfig.ResponseBytes"),
+	"replica.fetch.min.bytes":                       dirKey("replica.Config.FetchMin"),
+	"replica.fetch.wait.max.ms":                     dirKey("replica.Config.FetchWait"),
+	"replica.fetch.backoff.ms":                      dirKey("replica.Config.Backoff"),
 	"replica.high.watermark.checkpoint.interval.ms": dirKey("DirConfig.HighWatermarkInterval"),
-	"auto.leader.rebalance.enable":                  replicationKey,
-	"leader.imbalance.check.interval.seconds":       replicationKey,
-	"leader.imbalance.per.broker.percentage":        replicationKey,
-	"leader.replication.throttled.replicas":         {topic: true, text: replicationKey.text},
-	"follower.replication.throttled.replicas":       {topic: true, text: replicationKey.text},
+	"auto.leader.rebalance.enable":                  dirKey("controller.Config.NoBalance, of package replica/controller"),
+	"leader.imbalance.check.interval.seconds":       dirKey("controller.Config.ImbalanceInterval, of package replica/controller"),
+	"leader.imbalance.per.broker.percentage":        dirKey("controller.Config.ImbalancePercent, of package replica/controller"),
+	"leader.replication.throttled.replicas":         {topic: true, text: "replication is not throttled"},
+	"follower.replication.throttled.replicas":       {topic: true, text: "replication is not throttled"},
 
 	"remote.storage.enable":        tieredKey(true),
 	"remote.log.copy.disable":      tieredKey(true),
