@@ -131,3 +131,12 @@ func (d *Dir) reflush(l *Log) {
 		d.flushWith(other)
 	}
 }
+
+// Effective is the configuration that Open would give a log, every default filled in. *ConfigError: it would refuse c.
+func (d *Dir) Effective(c Config) (Config, error) {
+	t, err := d.tune(c)
+	if err != nil {
+		return Config{}, err
+	}
+	return t.Config, nil
+}

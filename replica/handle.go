@@ -155,11 +155,20 @@ func (h *Handle) Status() Status {
 	r.coreMu.Lock()
 	defer r.coreMu.Unlock()
 	if r.core != nil {
-		return r.core.Status()
+		return r.leaves(r.core.Status())
 	}
 	s := Status{Phase: "opening", Leader: NoNode, LeaderEpoch: -1, PartitionEpoch: -1, EpochStart: -1, Removal: -1}
 	if r.err != nil {
 		s.Role, s.Phase, s.LastError = Failed, "", r.err
+	}
+	return r.leaves(s)
+}
+
+// leaves adds how far a removal is. Under coreMu.
+func (r *runner) leaves(s Status) Status {
+	s.Deleting, s.DeleteFailures = r.going.leaving, r.going.failures
+	if r.going.err != nil {
+		s.LastError = r.going.err
 	}
 	return s
 }

@@ -51,8 +51,11 @@ type NodeConfig struct {
 
 	// Partitions tells what a partition has of its own: the configuration of the log, if it is not open yet, and of the
 	// replica. nil: Dir's defaults, and Config. Visibility is always External. Where Durability is Durable (package log's default,
-	// but not Kafka's) the replica counts what is synced only.
+	// but not Kafka's) the replica counts what is synced only. Reconfigure has it asked again.
 	Partitions func(tp log.TopicPartition) (log.Config, Config)
+	// Trouble is told what went wrong in the background with a partition that goes on all the same: settings that its log
+	// refuses, a log that could not be removed and will be tried again. It must not block.
+	Trouble func(tp log.TopicPartition, err error)
 
 	// Workers is how many partitions are at work at a time, 64; SlowWorkers how many wait for a disk with something that is
 	// not an append or a read of what is new, 16: truncations, syncs, opening.
@@ -231,21 +234,6 @@ func (n *Node) Registered(brokerEpoch int64) {
 	for _, r := range n.replicas {
 		r.post(mail{renewed: brokerEpoch})
 	}
-}
-
-// SetMinISR gives a replica another min.insync.replicas than it was opened with. ErrNoReplica.
-func (n *Node) SetMinISR(tp log.TopicPartition, replicas int) error {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	r := n.replicas[tp]
-	switch {
-	case n.closed:
-		return ErrNodeClosed
-	case r == nil:
-		return fmt.Errorf("%s: %w", tp, ErrNoReplica)
-	}
-	r.post(mail{minISR: max(replicas, 1)})
-	return nil
 }
 
 // Partition is a handle for a replica of this node. ErrNoReplica.

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -66,11 +65,7 @@ func (r *runner) openLog(topicID [16]byte, old *log.Log) (*log.Log, Config, erro
 	if old != nil {
 		_ = old.Close() // it has failed; what it says of that is known
 	}
-	logConf, conf := log.Config{}, n.conf.Config
-	if n.conf.Partitions != nil {
-		logConf, conf = n.conf.Partitions(r.tp)
-	}
-	logConf.Visibility = log.External
+	logConf, conf := r.settings()
 	l, err := n.conf.Dir.Open(n.ctx, r.tp, logConf)
 	if err == nil && topicID != [16]byte{} {
 		if id := l.TopicID(); id != topicID && id != [16]byte{} {
@@ -88,11 +83,7 @@ func (r *runner) openLog(topicID [16]byte, old *log.Log) (*log.Log, Config, erro
 	if err != nil {
 		return nil, conf, fmt.Errorf("open %s for replication: %w", r.tp, err)
 	}
-	conf.Self = n.conf.Self
-	if conf.CountSynced = conf.CountSynced || l.Config().Durability != log.Buffered; conf.MinISR == 0 {
-		conf.MinISR = l.Config().MinInSyncReplicas
-	}
-	return l, conf, nil
+	return l, conf.fitted(l), nil
 }
 
 // start begins with a log that is open, or gives up.
@@ -191,19 +182,4 @@ func (r *runner) remake(a Assign) bool {
 	r.held = append(r.held, mail{event: a})
 	r.open(a, r.log.Load())
 	return true
-}
-
-// remove deletes the log, and with it the replica.
-func (r *runner) remove() {
-	r.leaving, r.stuck = true, false
-	r.slowly(func() Event {
-		err := r.node.conf.Dir.Delete(r.node.ctx, r.tp)
-		if err == nil || errors.Is(err, log.ErrNoPartition) {
-			r.node.forget(r)
-			r.post(mail{last: true})
-			return nil
-		}
-		r.post(mail{settled: func() Event { r.stuck = true; return nil }})
-		return nil
-	})
 }

@@ -25,7 +25,7 @@ type mail struct {
 	settled   func() Event // ends work that the slow pool did
 	renewed   int64        // a new broker epoch
 	remote    bool         // event came from another node
-	minISR    int          // another min.insync.replicas
+	settings  bool         // the partition has other settings
 	from      NodeID       // which
 	last      bool         // the node closes
 }
@@ -85,9 +85,7 @@ type runner struct {
 	spent      int32   // the newest of an earlier core
 	yields     *Assign // it cannot lead, its log cannot be opened: what it asks others to lead
 	startAsked int64   // log start that is being raised to
-	leaving    bool    // the log is being removed
-	stuck      bool    // or could not be
-	reborn     *Assign // what was said meanwhile: the partition is made anew afterwards
+	going      removal
 	slowJobs   []func() Event
 }
 
@@ -148,10 +146,7 @@ func (r *runner) run() (more bool) {
 
 // take goes on with one piece of mail.
 func (r *runner) take(m mail) {
-	if a, ok := m.event.(Assign); ok && (r.leaving || r.core != nil && r.core.role == Deleted) {
-		if r.reborn = &a; r.stuck {
-			r.remove()
-		}
+	if r.goingAway(m) {
 		return
 	}
 	if a, ok := m.event.(Assign); ok && a.Leader == r.node.conf.Self && a.LeaderEpoch <= r.spent {
@@ -173,9 +168,8 @@ func (r *runner) take(m mail) {
 	case m.renewed != 0:
 		r.conf.BrokerEpoch = m.renewed
 		r.step(Reconfigure{r.conf})
-	case m.minISR != 0:
-		r.conf.MinISR = m.minISR
-		r.step(Reconfigure{r.conf})
+	case m.settings:
+		r.reconfigure()
 	default:
 		switch e := m.event.(type) {
 		case FetchRequest:
@@ -272,10 +266,13 @@ func (r *runner) lookAtRole() {
 
 // arm sees to it that the core gets its Tick.
 func (r *runner) arm() {
-	if r.core == nil {
-		return
+	var at time.Time
+	if r.core != nil {
+		at = r.core.NextTick() // only a step changes it, and steps are here
 	}
-	at := r.core.NextTick() // only a step changes it, and steps are here
+	if g := &r.going; g.stuck && (at.IsZero() || g.again.Before(at)) {
+		at = g.again
+	}
 	if armed := r.armed.Load(); at.IsZero() || armed != 0 && at.UnixNano() >= armed {
 		return
 	}
@@ -310,7 +307,7 @@ func (r *runner) shut() {
 		r.unpin()
 		r.unpin = nil
 	}
-	if r.reborn != nil {
-		_ = r.node.Assign(r.tp, *r.reborn) // fails only when the node is closed
+	if a := r.going.reborn; a != nil {
+		_ = r.node.Assign(r.tp, *a) // fails only when the node is closed
 	}
 }

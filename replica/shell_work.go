@@ -131,6 +131,10 @@ func (r *runner) slowDone(settled func() Event) {
 	case Truncated:
 		r.warm, r.warmNext = min(r.warm, t.State.LogEnd), min(r.warmNext, t.State.LogEnd)
 		r.logStart, r.startAsked = t.State.LogStart, 0
+	case Reconfigure:
+		t.Config.BrokerEpoch = r.conf.BrokerEpoch
+		r.conf = t.Config
+		e = t
 	case LogChanged:
 		r.startAsked = 0
 		e = r.changed(l)

@@ -58,12 +58,16 @@ type Status struct {
 
 	Followers []FollowerStatus // a leader's, in the order of Replicas
 
-	Queued     int // produce requests before their append
-	Waiting    int // produce requests that wait for replicas
-	Fetches    int // fetches that wait or read
-	Counts     Counts
-	LastError  error // a follower's last trouble, or what made it fail
-	NextTick   time.Time
+	Queued    int // produce requests before their append
+	Waiting   int // produce requests that wait for replicas
+	Fetches   int // fetches that wait or read
+	Counts    Counts
+	LastError error // a follower's last trouble, or what made it fail
+	NextTick  time.Time
+	// Deleting: the log is to be removed, and is not yet; DeleteFailures counts attempts in vain, of which LastError is the last.
+	Deleting       bool
+	DeleteFailures int64
+
 	UnderMin   bool // fewer in sync than min.insync.replicas
 	AtMin      bool
 	Replicated bool // all replicas in sync

@@ -1,11 +1,6 @@
 package controller
 
-import (
-	"strconv"
-	"time"
-
-	"github.com/partlog/partlog/replica"
-)
+import "time"
 
 // Placement is the way partitions are laid out.
 type Placement uint8
@@ -49,37 +44,4 @@ func (c Config) withDefaults() Config {
 		c.UncleanInterval = 5 * time.Minute
 	}
 	return c
-}
-
-// Settings of a topic that the controller itself heeds; others are kept and handed out.
-const (
-	minISRKey  = "min.insync.replicas"
-	uncleanKey = "unclean.leader.election.enable"
-)
-
-func checkSettings(config map[string]string) *Error {
-	if v, ok := config[minISRKey]; ok {
-		if n, err := strconv.Atoi(v); err != nil || n < 1 {
-			return refuse(replica.InvalidConfig, "%s is %q, not a positive number", minISRKey, v)
-		}
-	}
-	if v, ok := config[uncleanKey]; ok && v != "true" && v != "false" {
-		return refuse(replica.InvalidConfig, "%s is %q, neither true nor false", uncleanKey, v)
-	}
-	return nil
-}
-
-// minISR of a topic.
-func (c Config) minISR(config map[string]string) int {
-	if n, err := strconv.Atoi(config[minISRKey]); err == nil && n > 0 {
-		return n
-	}
-	return c.MinISR
-}
-
-func (c Config) unclean(config map[string]string) bool {
-	if v, ok := config[uncleanKey]; ok {
-		return v == "true"
-	}
-	return c.UncleanElection
 }

@@ -114,6 +114,10 @@ func (c *Core) act(in Event) {
 		c.deleteTopic(e)
 	case SetConfig:
 		c.reply(e.Tag, c.setConfig(e))
+	case AlterConfig:
+		c.reply(e.Tag, c.alterConfig(e))
+	case DescribeConfig:
+		c.reply(e.Tag, c.describeConfig(e))
 	case Describe:
 		c.reply(e.Tag, c.describe(e))
 	case AlterPartition:
@@ -138,6 +142,10 @@ func requestTag(in Event) (uint64, bool) {
 	case DeleteTopic:
 		return e.Tag, true
 	case SetConfig:
+		return e.Tag, true
+	case AlterConfig:
+		return e.Tag, true
+	case DescribeConfig:
 		return e.Tag, true
 	case Describe:
 		return e.Tag, true

@@ -41,7 +41,7 @@ type (
 		Partitions        int                // 0 or -1: num.partitions
 		ReplicationFactor int                // 0 or -1: default.replication.factor
 		Assignment        [][]replica.NodeID // who holds partition 0, 1, …; then the two numbers above must be left out
-		Config            map[string]string  // the topic's own settings; min.insync.replicas and unclean.leader.election.enable count here
+		Config            map[string]string  // the topic's own settings, as SetConfig takes them
 		ValidateOnly      bool               // say what would happen
 		ID                [16]byte           // random, not zero
 		Seed              uint64             // random: where the placement begins
@@ -59,11 +59,29 @@ type (
 		Tag   uint64
 		Topic string
 	}
-	// SetConfig replaces a topic's own settings. Another min.insync.replicas empties the ELRs of the topic.
+	// SetConfig replaces a topic's own settings. InvalidConfig, before anything is stored: a key that is no topic's, a value that
+	// cannot be. Another min.insync.replicas empties the ELRs of the topic; where unclean elections become allowed, those that
+	// are needed are held within Config.UncleanInterval (Elect does it at once).
 	SetConfig struct {
 		Tag    uint64
 		Topic  string
 		Config map[string]string
+	}
+	// AlterConfig changes some of a topic's own settings (incremental alter configs, KIP-339), all or none. No key may be named
+	// twice. What SetConfig says of values holds of all the topic then has.
+	AlterConfig struct {
+		Tag    uint64
+		Topic  string
+		Set    map[string]string
+		Delete []string // back to the default
+		// Append and Subtract change lists: cleanup.policy, and the throttled replicas.
+		Append, Subtract map[string]string
+		ValidateOnly     bool
+	}
+	// DescribeConfig asks for the settings of topics, defaults included; none named: of all.
+	DescribeConfig struct {
+		Tag    uint64
+		Topics []string
 	}
 	// Describe asks for topics; none named: for all.
 	Describe struct {
@@ -111,6 +129,8 @@ func (CreateTopic) event()        {}
 func (AddPartitions) event()      {}
 func (DeleteTopic) event()        {}
 func (SetConfig) event()          {}
+func (AlterConfig) event()        {}
+func (DescribeConfig) event()     {}
 func (Describe) event()           {}
 func (AlterPartition) event()     {}
 func (ControlledShutdown) event() {}
@@ -135,6 +155,7 @@ type (
 		Topics    []Topic          // of Describe, CreateTopic, AddPartitions
 		Elections []ElectionResult // of Elect
 		Moves     []Reassignment   // of ListReassignments
+		Settings  []TopicSettings  // of DescribeConfig
 	}
 	// Changed says that a partition's state was written.
 	Changed struct{ News }

@@ -146,6 +146,7 @@ type Settings struct {
 	Topic   string
 	Config  map[string]string // nil: it has none
 	Version int64
+	Current bool // nothing else in it: all that was in the store has been told
 }
 
 // MinISR is min.insync.replicas; 0: the topic does not say.
@@ -176,6 +177,9 @@ func FollowSettings(ctx context.Context, s replica.Store) iter.Seq2[Settings, er
 				return
 			}
 			if v.Key == "" {
+				if !yield(Settings{Current: true}, nil) {
+					return
+				}
 				continue
 			}
 			if set, err := decodeSettings(v); !yield(set, err) {

@@ -321,6 +321,18 @@ func (c *Controller) SetConfig(ctx context.Context, topic string, config map[str
 	return err
 }
 
+// AlterConfig changes some of a topic's own settings.
+func (c *Controller) AlterConfig(ctx context.Context, r AlterConfig) error {
+	_, err := c.ask(ctx, func(tag uint64) Event { r.Tag = tag; return r })
+	return err
+}
+
+// DescribeConfig shows the settings of the topics named, or of all, defaults included.
+func (c *Controller) DescribeConfig(ctx context.Context, topics ...string) ([]TopicSettings, error) {
+	reply, err := c.ask(ctx, func(tag uint64) Event { return DescribeConfig{tag, topics} })
+	return reply.Settings, err
+}
+
 // Describe shows the topics named, or all.
 func (c *Controller) Describe(ctx context.Context, topics ...string) ([]Topic, error) {
 	reply, err := c.ask(ctx, func(tag uint64) Event { return Describe{tag, topics} })

@@ -224,33 +224,6 @@ func (c *Core) strike(t *topic) {
 	t.deleters = nil
 }
 
-func (c *Core) setConfig(e SetConfig) Reply {
-	t, err := c.find(log.TopicPartition{Topic: e.Topic})
-	if err != nil {
-		return failed(err)
-	}
-	if err := checkSettings(e.Config); err != nil {
-		return failed(err)
-	}
-	before := c.config.minISR(t.config)
-	if maps.Equal(t.config, e.Config) {
-		return Reply{}
-	}
-	t.config = maps.Clone(e.Config)
-	c.touch(key{kind: configKey, topic: t.name})
-	if c.config.minISR(t.config) == before {
-		return Reply{}
-	}
-	for n, p := range t.partitions {
-		if !p.damaged && len(p.ELR) > 0 {
-			p.ELR = nil
-			p.PartitionEpoch++
-			c.set(t, n, p.Partition)
-		}
-	}
-	return Reply{}
-}
-
 func (c *Core) describe(e Describe) Reply {
 	var r Reply
 	if len(e.Topics) == 0 {

@@ -36,7 +36,9 @@
 //   - A topic that is deleted and made anew is another topic: the old replica goes before the new one is made.
 //   - A leader whose disk fails gives the partition to another in-sync replica, and catches up as a follower if the disk recovers. One
 //     that is alone in sync, or whose disk is full, refuses what it cannot write, and leads on.
-//   - min.insync.replicas of a topic is that of the store.
+//   - Logs and replicas heed their topic's settings in the store (controller.SetConfig, AlterConfig), all that log.ParseConfig
+//     knows, over what the process has of its own: when they are made, and whenever the settings change. What does not go
+//     with the process's own is told to Config.Trouble and left out.
 //   - Leaders' proposals of other in-sync sets go to the node whose controller rules, over the Transport.
 //
 // Errors of the store end nothing: they are tried again every Config.Retry, told to Config.Trouble and kept in Status.

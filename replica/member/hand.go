@@ -55,7 +55,7 @@ func (m *Member) pass(n controller.News, told map[log.TopicPartition][16]byte) e
 			return nil
 		}
 	}
-	if err := m.learn(tp.Topic); err != nil {
+	if err := m.learn(tp.Topic, n.TopicID); err != nil {
 		return err
 	}
 	if err := m.find(n.State.Leader); err != nil {

@@ -17,8 +17,8 @@ import (
 
 // Config of a Member. Self, Dir, Transport and Store must be given.
 type Config struct {
-	// NodeConfig of the replicas. BrokerEpoch, Propose and Judge are the member's own. MinISR counts for topics whose settings do
-	// not say.
+	// NodeConfig of the replicas. BrokerEpoch, Propose and Judge are the member's own. What a topic's settings in the store say
+	// counts over what Partitions and the Dir's defaults do, and over MinISR.
 	replica.NodeConfig
 	Store replica.Store
 
@@ -40,7 +40,8 @@ type Config struct {
 	// nil: it does not. Some member must.
 	Controller *controller.Options
 
-	// Trouble is told what went wrong with the store, or that the Transport is served no more. It is called by the member's goroutines, which wait for it.
+	// Trouble is told what went wrong with the store, with replicas in the background (NodeConfig.Trouble is told that, too), or that
+	// the Transport is served no more. It is called by the member's goroutines, which wait for it.
 	Trouble func(error)
 }
 
@@ -111,7 +112,7 @@ func Start(c Config) (*Member, error) {
 		m.ctrl = controller.NewController(c.Store, m.candidate(*c.Controller))
 	}
 	nc := c.NodeConfig
-	nc.BrokerEpoch, nc.Propose, nc.Judge, nc.Partitions = 0, m.propose, m.answer, m.partitions
+	nc.BrokerEpoch, nc.Propose, nc.Judge, nc.Partitions, nc.Trouble = 0, m.propose, m.answer, m.partitions, m.troubleOf
 	var err error
 	if m.node, err = replica.NewNode(nc); err != nil {
 		m.cancel()
