@@ -192,7 +192,9 @@ func (c *Core) each(visit func(t *topic, n int, p Partition)) {
 func (c *Core) find(tp log.TopicPartition) (*topic, *Error) {
 	t := c.topics[tp.Topic]
 	switch {
-	case t == nil || t.leaving != staying || tp.Partition < 0 || !t.damaged && int(tp.Partition) >= len(t.partitions):
+	case t == nil || t.leaving != staying:
+		return nil, refuse(replica.UnknownTopicOrPartition, "there is no topic %s", tp.Topic)
+	case tp.Partition < 0 || !t.damaged && int(tp.Partition) >= len(t.partitions):
 		return nil, refuse(replica.UnknownTopicOrPartition, "there is no partition %v", tp)
 	case t.damaged || t.partitions[tp.Partition].damaged:
 		return nil, refuse(replica.KafkaStorageError, "what the store holds of %v cannot be read", tp)

@@ -24,13 +24,17 @@ type Options struct {
 }
 
 // Controller runs a Core over a Store: it claims the rule whenever it is vacant, and serves requests while it holds it.
-// Any number may run over one store; one rules. The methods that take a context may be called concurrently, block until the
-// answer is there (so for ever where nobody calls Run), and are refused with replica.NotController by one that does not rule;
-// errors are *Error, or that of ctx, after which it is unknown what was done.
+// Any number may run over one store; one rules. The methods that take a context may be called concurrently and block until the
+// answer is there; before Run is called they wait for it. One that does not rule, or whose Run has returned, refuses them with
+// replica.NotController: FollowRuler says which node's to ask. Errors are *Error, or that of ctx, after which it is unknown what
+// was done.
 type Controller struct {
 	store    replica.Store
 	options  Options
 	requests chan request
+
+	mu   sync.Mutex    // guards over
+	over chan struct{} // closed while Run has returned and not been called again
 }
 
 type request struct {
@@ -46,7 +50,7 @@ func NewController(s replica.Store, o Options) *Controller {
 	if o.Retry <= 0 {
 		o.Retry = time.Second
 	}
-	return &Controller{store: s, options: o, requests: make(chan request)}
+	return &Controller{store: s, options: o, requests: make(chan request), over: make(chan struct{})}
 }
 
 // term is one attempt to rule, from waiting for the vacancy to the loss of the session.
@@ -75,6 +79,8 @@ type (
 // Run claims, rules and serves until ctx ends, and returns its error. It ends its session before it returns, so that
 // another can rule at once. It must not run twice at the same time.
 func (c *Controller) Run(ctx context.Context) error {
+	over := c.ended(true)
+	defer close(over)
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -264,11 +270,27 @@ func (r *runner) step(in Event) {
 	r.actions = acts
 }
 
+// ended is closed when Run returns; again: it was called once more.
+func (c *Controller) ended(again bool) chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if again {
+		select {
+		case <-c.over:
+			c.over = make(chan struct{})
+		default:
+		}
+	}
+	return c.over
+}
+
 // ask hands a request to Run and waits for its answer.
 func (c *Controller) ask(ctx context.Context, event func(tag uint64) Event) (Reply, error) {
 	q := request{event, make(chan Reply, 1)}
 	select {
-	case c.requests <- q:
+	case c.requests <- q: // whose loop answers it, at the latest when it ends
+	case <-c.ended(false):
+		return Reply{}, refuse(replica.NotController, "the controller of node %d does not run any more", c.options.Node)
 	case <-ctx.Done():
 		return Reply{}, ctx.Err()
 	}

@@ -236,3 +236,27 @@ func TestFollowTellsNodesWhatTheyNeed(t *testing.T) {
 	require.Equal(t, int32(1), a.LeaderEpoch)
 	require.Equal(t, [16]byte{'t'}, a.TopicID)
 }
+
+// A request that came before Run waits for it; one to a controller whose Run has returned is not left waiting for ever.
+func TestAControllerThatDoesNotRunAnyMoreSaysSo(t *testing.T) {
+	c := NewController(replica.NewMemStore(), Options{Node: 4})
+	early, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Describe(early)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	for range 2 {
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Run(ctx) }()
+		require.Eventually(t, func() bool { _, err := c.Describe(t.Context()); return err == nil }, 10*time.Second, time.Millisecond)
+		_, err = c.AddPartitions(t.Context(), AddPartitions{Topic: "nope", Partitions: 2})
+		require.EqualError(t, err, "there is no topic nope: UNKNOWN_TOPIC_OR_PARTITION")
+		stop()
+		require.ErrorIs(t, <-done, context.Canceled)
+		patient, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err = c.Describe(patient)
+		require.ErrorIs(t, err, replica.NotController)
+		require.ErrorContains(t, err, "the controller of node 4 does not run any more")
+	}
+}
