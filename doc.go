@@ -28,6 +28,8 @@
 //   - High watermark (HW): readers see everything below. On a replicated partition it is the smallest log end offset of
 //     the in-sync replicas (not of all replicas, as some texts say). In a log of its own it follows what is on the
 //     device, see Durable.
+//   - In-sync replicas (ISR): those that have, or had not long ago, all that the leader has; with the others (out of sync,
+//     OSR) they are the assigned replicas (AR).
 //   - Last stable offset: read-committed readers see everything below. Never abbreviated, since the same three letters
 //     are also used for the log start offset.
 //   - Durable: everything below is on the device, so that an append may be acknowledged. Kafka has no such mark; its

@@ -34,6 +34,24 @@
 // notes at which offset (package log, AssignEpoch). A follower names the epoch of its last record in each fetch, and is told
 // where its history and the leader's part (KIP-101, KIP-279, KIP-320, KIP-595).
 //
+// # Why all in sync, and not a majority
+//
+// A record is committed when every member of the in-sync set has it, not when a majority of the replicas has. With n replicas
+// n-1 may be lost and what was committed is still there, where a majority bears the loss of less than half: two copies bear one
+// loss instead of three, three bear two instead of five. min.insync.replicas says how small the set may become before nothing is
+// committed any more. The price: the slowest member sets the pace; one that is gone holds up everybody until it is left out,
+// after one and a half times LagTimeMax, or as soon as the controller misses it; and who is in the set must be decided where a
+// majority does decide, in the Store. Each replica costs its disk, its share of the leader's network, and, in sync, the wait for it.
+//
+// A leader that dies when its followers have a record, and before its producer has the answer, leaves the producer in doubt: asked
+// again, the next leader has the record twice, unless the producer is idempotent (record.Producer).
+//
+// # Where it differs from Kafka
+//
+// A follower says in its fetches whether it may have lost what it had synced, and is not in sync until it has caught up. One that
+// is not in sync, and ends where the leader's log starts, begins anew there if the leader cannot tell by its epochs that their
+// histories are the same.
+//
 // # Fences
 //
 // What comes from somebody who does not know the present leader epoch is refused, as Kafka does: FencedLeaderEpoch if the asker's

@@ -269,6 +269,33 @@ func TestAnAnswerThatWasDamagedIsFetchedAgain(t *testing.T) {
 	require.NoError(t, follower.p.Status().LastError)
 }
 
+// The leader dies when its follower has the record and before the producer has the answer. Asked again, the next leader has it
+// twice; if the producer numbers what it sends, once.
+func TestALeaderThatDiesBeforeItsAnswerLeavesADuplicate(t *testing.T) {
+	for producer, want := range map[*record.Producer][]string{nil: {"v", "v"}, {ID: 7}: {"v"}} {
+		c := newRealCluster(t, 1, 2)
+		both := []NodeID{1, 2}
+		c.assign(Assign{Leader: 1, Replicas: both, ISR: both})
+		b := record.NewBuilder(record.BuilderOptions{Producer: producer})
+		require.NoError(t, b.Add(record.Record{Timestamp: 1, Value: []byte("v")}))
+		batch, err := b.Finish()
+		require.NoError(t, err)
+		c.step(c.nodes[1], Produce{Tag: 1, Raw: bytes.Clone(batch.Bytes()), Acks: -1})
+		c.round()
+		two := c.nodes[2]
+		require.Equal(t, []string{"v"}, two.values())
+		require.NotContains(t, c.replies, uint64(1))
+
+		delete(c.nodes, 1)
+		c.step(two, Assign{Leader: 2, LeaderEpoch: 1, PartitionEpoch: 1, Replicas: both, ISR: []NodeID{2}})
+		c.step(two, Produce{Tag: 2, Raw: bytes.Clone(batch.Bytes()), Acks: -1})
+		require.Equal(t, None, c.replies[2].Err)
+		require.Equal(t, producer != nil, c.replies[2].Duplicate)
+		require.Equal(t, int64(len(want)-1), c.replies[2].Base)
+		require.Equal(t, want, two.values())
+	}
+}
+
 // latest is the answer for the latest offset, by who asks.
 func (n *realNode) latest(from NodeID, i log.Isolation) int64 {
 	v := n.p.View(from, -1, i, n.log.Offsets().LastStable)
