@@ -75,8 +75,15 @@ const clientTags = 1 << 62
 
 // Run plays one cluster.
 func Run(o Options) Outcome {
+	if err := o.Check(); err != nil {
+		return Outcome{Options: o, Failure: err.Error(), Counts: Counts{}}
+	}
 	s := newSim(o)
-	s.play()
+	if err := s.Options.Check(); err != nil { // now that the number of nodes is drawn
+		s.failure = err.Error()
+	} else {
+		s.play()
+	}
 	for _, n := range s.nodes {
 		n.discard()
 	}

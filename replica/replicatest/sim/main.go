@@ -5,7 +5,8 @@
 //	go run ./replica/replicatest/sim -seed 42 -history
 //	go run ./replica/replicatest/sim -seeds 2000 -mutant early-high-watermark
 //
-// It ends with status 1 if a run fails, after printing the smallest one it finds that does.
+// It ends with status 1 if a run fails, after printing the smallest one it finds that does, and with 2 if it cannot do what the
+// flags say.
 package main
 
 import (
@@ -40,7 +41,22 @@ func main() {
 		keep       = flag.Bool("keep-going", false, "count failures instead of stopping at the first")
 	)
 	flag.Parse()
+	refuse := func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "sim: "+format+"\n", args...)
+		os.Exit(2)
+	}
+	switch {
+	case flag.NArg() > 0:
+		refuse("%q is no flag; -h shows them", flag.Arg(0))
+	case *truncation != "epoch" && *truncation != "hw":
+		refuse("-truncation is epoch or hw, not %q", *truncation)
+	case *workers < 1:
+		refuse("-workers %d play nothing", *workers)
+	}
 	o := replicatest.Options{Nodes: *nodes, Partitions: *partitions, Storm: *storm, Steps: *steps, Mutant: *mutant, History: *history}
+	if err := o.Check(); err != nil {
+		refuse("%v", err)
+	}
 	if *truncation == "hw" {
 		o.Truncation, o.Patient = replica.ByHighWatermark, true
 	}
