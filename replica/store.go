@@ -48,7 +48,8 @@ type Store interface {
 	// ctx ends or the caller stops; the last pair of a watch that ends by itself has the error. Several changes of a key may
 	// come as one; its last value always comes.
 	Watch(ctx context.Context, prefix string) iter.Seq2[Versioned, error]
-	// Session begins a session that is lost when its holder does not reach the store for ttl, and is kept alive until then.
+	// Session begins a session that is lost when its holder does not reach the store for ttl, and is kept alive until then: by
+	// itself, ctx bounds only its beginning.
 	Session(ctx context.Context, ttl time.Duration) (Session, error)
 }
 
@@ -88,7 +89,9 @@ type Write struct {
 	Key       string
 	Value     []byte // nil deletes
 	IfVersion int64  // the version it must have; 0: must not exist, AnyVersion: no condition
-	Ephemeral bool   // belongs to the session that commits it; only a session can
+	// Ephemeral: it belongs to the session that commits it; only a session can. Whose a key is that is ephemeral and then written
+	// without it is the store's to say: nobody should.
+	Ephemeral bool
 }
 
 const (

@@ -103,6 +103,24 @@ var sessionChecks = []check{
 		e.Expire(one)
 		ended(t, s, one, w)
 	}},
+	{"a session whose holder is there outlives its ttl", func(t testing.TB, s replica.Store) {
+		const ttl = time.Second
+		one, err := s.Session(within(t), ttl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own(t, one, "/e")
+		select { // nobody but the session itself keeps it alive
+		case <-one.Done():
+			t.Fatal("the session was lost while its holder was there")
+		case <-time.After(ttl * 5 / 2):
+		}
+		holds(t, s, "/e", "x")
+		own(t, one, "/f")
+		if err := one.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}},
 	{"a key that another session made anew is its own", func(t testing.TB, s replica.Store) {
 		one, two := session(t, s), session(t, s)
 		own(t, one, "/e")

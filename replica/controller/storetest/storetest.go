@@ -32,7 +32,7 @@ type check struct {
 }
 
 // Run tests a Store. open gives an empty one for each test, and is called often; what it needs to be closed is the caller's to
-// see to. It takes a second or two beside what the store does.
+// see to. It takes three to five seconds beside what the store does, and ten for each thing that should happen and does not.
 func Run(t *testing.T, open func() replica.Store) {
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open()) })

@@ -87,6 +87,8 @@ func TestABrokenStoreIsFoundOut(t *testing.T) {
 			func() replica.Store { return &lasting{replica.NewMemStore()} }},
 		{"a closed session still writes", "ephemeral keys go when their session is closed, and nothing else",
 			func() replica.Store { return &undead{replica.NewMemStore()} }},
+		{"nobody keeps a session alive", "a session whose holder is there outlives its ttl",
+			func() replica.Store { return &forgotten{replica.NewMemStore()} }},
 		{"List goes down a tree", "List is by prefix and ascending",
 			func() replica.Store { return &tree{replica.NewMemStore()} }},
 		{"an empty value is none", "an empty value is not none",
@@ -280,4 +282,15 @@ type deaf struct{ *replica.MemStore }
 
 func (d *deaf) Commit(_ context.Context, tx replica.Transaction) ([]int64, error) {
 	return d.MemStore.Commit(context.Background(), tx)
+}
+
+// forgotten ends sessions after their ttl, whether or not their holder is there.
+type forgotten struct{ *replica.MemStore }
+
+func (f *forgotten) Session(ctx context.Context, ttl time.Duration) (replica.Session, error) {
+	one, err := f.MemStore.Session(ctx, ttl)
+	if err == nil {
+		time.AfterFunc(ttl, func() { f.Expire(one) })
+	}
+	return one, err
 }
