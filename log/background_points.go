@@ -61,9 +61,11 @@ func (l *Log) standOn(ctx context.Context) (footing, error) {
 	case err != nil:
 		return footing{}, l.fail(err)
 	}
-	switch err := l.writeSnapshots(); {
+	switch err := l.writeSnapshots(turn{ctx}); {
 	case isNoSpace(err):
 		return footing{}, fmt.Errorf("%w: %w", ErrNoSpace, err)
+	case isContext(err):
+		return footing{}, err
 	case err != nil:
 		return footing{}, l.fail(err)
 	}

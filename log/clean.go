@@ -385,7 +385,7 @@ func (l *Log) keep(ctx context.Context, g compaction.Group, cuts uint64) error {
 	if err != nil {
 		return err
 	}
-	l.retireSwapped(l.exchange(at, g, live))
+	l.shelve(l.exchange(at, g, live))
 	return nil
 }
 
@@ -408,16 +408,6 @@ func (l *Log) exchange(at int, g compaction.Group, live []*segment.Segment) (gon
 		gone = append(gone, w)
 	}
 	return gone
-}
-
-// retireSwapped lets segments that were swapped out wait for their removal. The caller holds names.
-func (l *Log) retireSwapped(gone []discarded) {
-	now := l.now().UnixMilli()
-	for _, w := range gone {
-		_ = w.seg.Park() // nothing is lost: it is sealed, and whoever reads it opens it again
-		w.marked, w.file = now, l.retireFile(w.file)
-		l.discards.add(w)
-	}
 }
 
 // hasRun says whether old are the segments from place at on.

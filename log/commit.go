@@ -173,11 +173,11 @@ func (l *Log) syncRound() error {
 	if l.stats.bytes.Load()-l.commits.atRP < recoveryPointEvery && !l.producers.overdue() {
 		return nil
 	}
-	if l.dir.points.writing.held.Load() {
-		return nil // another log writes the checkpoint, however long that takes: the next round does this
+	if l.dir.points.writing.held.Load() || l.snapshots.held.Load() {
+		return nil // somebody else writes the checkpoint, however long that takes: the next round does this
 	}
 	// The round itself succeeded: a checkpoint for which there is no room is only written later.
-	err = l.advanceRecoveryPoint(end, l.dir.points.tryStore)
+	err = l.advanceRecoveryPoint(end, turn{})
 	if err == errBusy || errors.Is(err, ErrNoSpace) {
 		return nil
 	}
@@ -227,13 +227,10 @@ func (l *Log) syncAll(segs []*segment.Segment) error {
 	return l.syncDir()
 }
 
-// storing is how a checkpoint entry is made durable: errBusy and the error of a context say that it was not tried.
-type storing func(name string, tp TopicPartition, offset int64) error
-
 // advanceRecoveryPoint syncs all files below end, writes the producer snapshots that are due, and then persists end in the
 // root's checkpoint. Its error is the sticky one, ErrNoSpace where only an index, a snapshot or the checkpoint had no room,
-// or that of store's not trying. The caller holds the round token.
-func (l *Log) advanceRecoveryPoint(end int64, store storing) error {
+// or that of a turn not taken. The caller holds the round token.
+func (l *Log) advanceRecoveryPoint(end int64, w turn) error {
 	segs := *l.list.Load()
 	o := l.load()
 	switch err := l.syncAll(segs.notBelow(o.RecoveryPoint)); {
@@ -243,13 +240,15 @@ func (l *Log) advanceRecoveryPoint(end int64, store storing) error {
 		return l.fail(err)
 	}
 	l.stats.lastFlush.Store(l.now().UnixMilli())
-	switch err := l.writeSnapshots(); {
+	switch err := l.writeSnapshots(w); {
 	case isNoSpace(err):
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	case err == errBusy || isContext(err):
+		return err
 	case err != nil:
 		return l.fail(err)
 	}
-	switch err := l.storeRecoveryPoint(max(o.RecoveryPoint, min(end, o.LogEnd)), store); {
+	switch err := l.storeRecoveryPoint(max(o.RecoveryPoint, min(end, o.LogEnd)), w); {
 	case isNoSpace(err):
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	case err == errBusy || isContext(err):
@@ -269,8 +268,8 @@ func (s segments) notBelow(recoveryPoint int64) segments {
 
 // storeRecoveryPoint makes rp durable in the checkpoint, then valid. After an error the old one stays valid: it was true,
 // and so is whatever the file has now. The caller holds the round token.
-func (l *Log) storeRecoveryPoint(rp int64, store storing) error {
-	if err := store(checkpoint.RecoveryPoints, l.tp, rp); err != nil {
+func (l *Log) storeRecoveryPoint(rp int64, w turn) error {
+	if err := l.dir.points.storeWith(w, checkpoint.RecoveryPoints, l.tp, rp); err != nil {
 		return err
 	}
 	l.commits.swept.Store(0) // what was swept was written before this
@@ -296,7 +295,7 @@ func (l *Log) Sync(ctx context.Context) error {
 	if err := l.syncRound(); err != nil {
 		return err
 	}
-	return l.advanceRecoveryPoint(end, l.dir.points.storing(ctx))
+	return l.advanceRecoveryPoint(end, turn{ctx})
 }
 
 // isContext says that a call gave up waiting, before it changed anything.

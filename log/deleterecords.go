@@ -21,28 +21,52 @@ func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
 	if !l.cfg().Cleanup.Has(Delete) {
 		return fmt.Errorf("%w: cleanup.policy of %s does not delete", ErrPolicy, l.name)
 	}
+	return l.raiseTo(ctx, before)
+}
+
+// raiseTo raises the log start, if it is not there yet. What is to be deleted must have been shown to readers.
+func (l *Log) raiseTo(ctx context.Context, start int64) error {
+	if err := l.lockStart(ctx); err != nil {
+		return err
+	}
+	defer l.starts.unlock()
+	o := l.load()
+	if start == ToHighWatermark {
+		start = o.HighWatermark
+	}
+	if start < 0 || start > o.HighWatermark {
+		return &OffsetRangeError{Offset: start, LogStart: o.LogStart, LogEnd: o.HighWatermark}
+	}
+	if start <= o.LogStart {
+		return nil
+	}
+	return l.raiseStart(ctx, start)
+}
+
+// lockStart takes starts.
+func (l *Log) lockStart(ctx context.Context) error {
+	if err := l.starts.lock(ctx); err != nil {
+		return err
+	}
+	if err := l.ready(ctx); err != nil {
+		l.starts.unlock()
+		return err
+	}
+	return nil
+}
+
+// ready is ended for a caller that will change something on the device and then has to take write, whatever its context says:
+// if an append hangs it waits here, where it can still give up.
+func (l *Log) ready(ctx context.Context) error {
 	if err := l.write.lock(ctx); err != nil {
 		return err
 	}
 	defer l.write.unlock()
-	if err := l.ended(); err != nil {
-		return err
-	}
-	o := l.load()
-	if before == ToHighWatermark {
-		before = o.HighWatermark
-	}
-	if before < 0 || before > o.HighWatermark {
-		return &OffsetRangeError{Offset: before, LogStart: o.LogStart, LogEnd: o.HighWatermark}
-	}
-	if before <= o.LogStart {
-		return nil
-	}
-	return l.raiseStart(ctx, before)
+	return l.ended()
 }
 
 // raiseStart writes the new start offset before anyone is refused by it: a reader that was told "gone" must not find
-// the records back after a crash. The caller holds write.
+// the records back after a crash. Appends go on meanwhile. The caller holds starts.
 func (l *Log) raiseStart(ctx context.Context, start int64) error {
 	switch err := l.dir.points.store(ctx, checkpoint.LogStarts, l.tp, start); {
 	case isNoSpace(err):
@@ -52,15 +76,13 @@ func (l *Log) raiseStart(ctx context.Context, start int64) error {
 	case err != nil:
 		return l.fail(err) // the file may say either
 	}
-	l.producers.state.OnLogStart(start)
-	l.update(func(o *Offsets) {
-		o.LogStart = start
+	_ = l.write.lock(context.Background())
+	defer l.write.unlock()
+	l.producers.state.OnLogStart(max(start, l.load().LogStart))
+	l.update(func(o *Offsets) { // retention may have been faster
+		o.LogStart, o.HighWatermark = max(o.LogStart, start), max(o.HighWatermark, start)
 		l.restable(o)
 	})
-	if l.epochs.TruncateFromStart(start) {
-		if err := l.epochs.Flush(); err != nil {
-			return l.epochRefused(err)
-		}
-	}
+	l.epochs.TruncateFromStart(start) // the file may lag: loading cuts it again
 	return nil
 }

@@ -314,17 +314,12 @@ func (m *move) complete(ctx context.Context) error {
 
 // adopt gives a copy the end, the start and the leader epochs of what it is a copy of.
 func (l *Log) adopt(ctx context.Context, epochs []epoch.Entry, o Offsets) error {
-	if err := l.write.lock(ctx); err != nil {
+	if err := l.lockStart(ctx); err != nil {
 		return err
 	}
-	defer l.write.unlock()
-	if err := l.ended(); err != nil {
+	defer l.starts.unlock()
+	if err := l.fitEnd(ctx, o.LogEnd); err != nil {
 		return err
-	}
-	if l.load().LogEnd < o.LogEnd { // the last records were compacted away
-		if err := l.roll(ctx, o.LogEnd); err != nil {
-			return err
-		}
 	}
 	if o.LogStart > l.load().LogStart {
 		if err := l.raiseStart(ctx, o.LogStart); err != nil {
@@ -333,6 +328,18 @@ func (l *Log) adopt(ctx context.Context, epochs []epoch.Entry, o Offsets) error 
 	}
 	l.epochs.Restore(epochs)
 	return nil
+}
+
+// fitEnd rolls to end if the last records below it were compacted away.
+func (l *Log) fitEnd(ctx context.Context, end int64) error {
+	if err := l.write.lock(ctx); err != nil {
+		return err
+	}
+	defer l.write.unlock()
+	if l.load().LogEnd >= end {
+		return nil
+	}
+	return l.roll(ctx, end)
 }
 
 // takeKnown takes it out of the source, which has ended. Its write lock is held.

@@ -141,31 +141,37 @@ func (l *Log) deleteDelay() int64 {
 // dropHead takes the first n segments out of the log, oldest first. Each is gone for good before the next goes, so that
 // whatever a crash leaves is the log with fewer of its oldest segments, and a reader that was told "gone" never finds the
 // records back. That costs a directory sync each, unless they lie below the log start: that is durable already, and hides
-// whatever comes back. What went before an error is out of the log. The caller holds names and write.
+// whatever comes back. What went before an error is out of the log. The caller holds names and write; retention holds write
+// for the part in memory only.
 func (l *Log) dropHead(n int) error {
-	segs, start := *l.list.Load(), l.load().LogStart
-	dropped := 0
-	var err, unsure error
+	segs := *l.list.Load()
+	dropped, err := l.retireHead(segs[:n+1])
+	l.shelve(l.dropped(dropped))
+	return err
+}
+
+// retireHead takes the files of all but the last one of segs out of the folder. It says how many went, which are still in the
+// list. The caller holds names.
+func (l *Log) retireHead(segs segments) (went int, err error) {
+	start := l.load().LogStart
+	var unsure error
 	sync := func() error {
 		unsure = l.syncDir()
 		return unsure
 	}
-	for ; dropped < n; dropped++ {
-		below := segs[dropped+1].Base() <= start
-		if err = l.dropOne(segs[dropped], below, sync); err != nil {
+	for ; went < len(segs)-1; went++ {
+		below := segs[went+1].Base() <= start
+		if err = l.dropOne(segs[went], below, sync); err != nil {
 			break
 		}
 	}
-	if dropped > 0 {
-		l.dropped(segs, dropped)
-	}
 	switch {
 	case unsure != nil:
-		return l.fail(unsure) // it may come back, and the next sync would not say so
+		return went, l.fail(unsure) // it may come back, and the next sync would not say so
 	case err != nil:
-		return fmt.Errorf("drop the oldest segments of %s: %w", l.name, err)
+		return went, fmt.Errorf("drop the oldest segments of %s: %w", l.name, err)
 	}
-	return nil
+	return went, nil
 }
 
 // dropOne takes a segment out of the folder; below says that nobody would find it if it came back.
@@ -212,8 +218,13 @@ func (l *Log) unusedMark(base int64) (suffix string, err error) {
 	return suffix, nil
 }
 
-// dropped makes the log begin behind the first n segments, which are gone from the folder.
-func (l *Log) dropped(segs segments, n int) {
+// dropped makes the log begin behind the first n segments, which are gone from the folder, and gives these, with the names of
+// the snapshots that belong to them. It waits for nothing. The caller holds names and write.
+func (l *Log) dropped(n int) (gone []discarded) {
+	if n == 0 {
+		return nil
+	}
+	segs := *l.list.Load()
 	rest, start := segs[n:], segs[n].Base()
 	l.producers.state.OnLogStart(max(start, l.load().LogStart))
 	l.producers.drop(start-1, math.MaxInt64) // the one where the log begins now is all that tells of those that went
@@ -224,10 +235,19 @@ func (l *Log) dropped(segs segments, n int) {
 	})
 	l.list.Store(&rest)
 	l.epochs.TruncateFromStart(l.load().LogStart) // the file may lag: loading cuts it again
-	now := l.now().UnixMilli()
 	for _, seg := range segs[:n] {
-		_ = seg.Park() // nothing is lost: it is sealed, and whoever reads it opens it again
-		l.discards.add(discarded{seg: seg, file: l.retireFile(l.takeSnapshot(seg.Base())), marked: now})
+		gone = append(gone, discarded{seg: seg, file: l.takeSnapshot(seg.Base())})
+	}
+	return gone
+}
+
+// shelve lets segments that are out of the list wait for their removal. The caller holds names.
+func (l *Log) shelve(gone []discarded) {
+	now := l.now().UnixMilli()
+	for _, w := range gone {
+		_ = w.seg.Park() // nothing is lost: it is sealed, and whoever reads it opens it again
+		w.marked, w.file = now, l.retireFile(w.file)
+		l.discards.add(w)
 	}
 }
 

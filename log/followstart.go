@@ -9,19 +9,9 @@ func (l *Log) FollowLogStart(ctx context.Context, start int64) error {
 	if err := l.admit(ctx); err != nil {
 		return err
 	}
-	if err := l.write.lock(ctx); err != nil {
-		return err
-	}
-	defer l.write.unlock()
-	if err := l.ended(); err != nil {
-		return err
-	}
-	o := l.load()
-	if start < 0 || start > o.HighWatermark {
+	if start < 0 {
+		o := l.load()
 		return &OffsetRangeError{Offset: start, LogStart: o.LogStart, LogEnd: o.HighWatermark}
 	}
-	if start <= o.LogStart {
-		return nil
-	}
-	return l.raiseStart(ctx, start)
+	return l.raiseTo(ctx, start)
 }

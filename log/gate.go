@@ -2,6 +2,7 @@ package log
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 )
 
@@ -47,4 +48,21 @@ func (g *gate) unlock() {
 	case g.free <- struct{}{}:
 	default: // somebody will look anyway
 	}
+}
+
+// errBusy: somebody else holds what was needed, and it was not to be waited for.
+var errBusy = errors.New("busy")
+
+// turn is how long a caller waits for a gate: as long as a context lets it, or, if it is zero, not at all.
+type turn struct{ ctx context.Context }
+
+// take is lock, or errBusy. After either error nothing is held.
+func (w turn) take(g *gate) error {
+	if w.ctx != nil {
+		return g.lock(w.ctx)
+	}
+	if !g.tryLock() {
+		return errBusy
+	}
+	return nil
 }

@@ -305,7 +305,7 @@ func (l *Log) fitPoints(ctx context.Context, segs segments, end int64, at stored
 		return nil
 	}
 	if at.recoveryPoint > end {
-		if err := l.storeRecoveryPoint(end, l.dir.points.storing(ctx)); err != nil {
+		if err := l.storeRecoveryPoint(end, turn{ctx}); err != nil {
 			return err
 		}
 	}

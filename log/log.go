@@ -30,6 +30,12 @@ type Log struct {
 	// most try it.
 	names gate
 
+	// starts admits one change of the log start at a time, and keeps truncations off meanwhile. It is held across the write of
+	// the start's checkpoint, and waited for under the caller's context; who appends does not need it. Retention and an append
+	// to a full log, which need not write that first, raise the start under names alone. It is taken behind names and before
+	// write.
+	starts gate
+
 	// write guards everything that changes the log: appends, rolls, truncation, the start offset, the epoch cache and
 	// the fields below. It is held across system calls, so it is waited for under the caller's context; never across a
 	// callback or a channel operation other than taking the round token (see commit.go). The round token, points.writing,
@@ -38,13 +44,16 @@ type Log struct {
 	epochs    *epoch.Cache
 	producers *producers
 	sealed    sealedBytes
-	loose     bool  // segments below the log start went since the folder was last synced
+	loose     bool  // segments below the log start went since the folder was last synced; guarded by names
 	newest    int32 // highest leader epoch ever seen here; batches never fall below it
 	topicID   checkpoint.ID
 	commits   committer
 	cleaner   cleaner
 	recovery  RecoveryReport // of the open; nobody changes it afterwards
 	loading   *loading       // nil once the log is open
+
+	// snapshots admits one writer of producer snapshots. It is held across their syncs and taken behind all but points.writing.
+	snapshots gate
 
 	stats    counters
 	discards discards

@@ -86,7 +86,7 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{dir: d, now: d.cfg.Now, names: newGate(), write: newGate()}
+	l := &Log{dir: d, now: d.cfg.Now, names: newGate(), starts: newGate(), write: newGate(), snapshots: newGate()}
 	l.tuned.Store(t)
 	l.fs, l.name, l.tp = d.fs, tp.String(), tp
 	if d.reserve.min > 0 {
@@ -119,10 +119,10 @@ func (l *Log) Close() error {
 // nothing is claimed: the recovery point stays where it was.
 func (l *Log) shut() error {
 	l.cleaner.stop()
-	if err := l.write.lock(context.Background()); err != nil {
+	if err := l.lockNames(context.Background()); err != nil {
 		return err
 	}
-	defer l.write.unlock()
+	defer l.unlockNames()
 	if err := l.commits.acquire(context.Background()); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (l *Log) settleFiles(segs segments) error {
 	}
 	err = errors.Join(err, l.syncDir(), l.epochs.Flush())
 	if err == nil {
-		if err = l.writeSnapshots(); err == nil {
+		if err = l.writeSnapshots(turn{context.Background()}); err == nil {
 			_, err = l.producers.state.Take(l.fs, l.name)
 		}
 	}

@@ -103,32 +103,15 @@ func (p *points) drop(name string, tp TopicPartition) {
 // store makes one entry durable. After an error the entry in memory is the old one; the file may say either. ctx is heard
 // until writing begins.
 func (p *points) store(ctx context.Context, name string, tp TopicPartition, offset int64) error {
-	if err := p.writing.lock(ctx); err != nil {
+	return p.storeWith(turn{ctx}, name, tp, offset)
+}
+
+// storeWith is store for who may not want to wait for others that write the files.
+func (p *points) storeWith(w turn, name string, tp TopicPartition, offset int64) error {
+	if err := w.take(&p.writing); err != nil {
 		return err
 	}
 	defer p.writing.unlock()
-	return p.storeHeld(name, tp, offset)
-}
-
-// errBusy: somebody else writes the checkpoints.
-var errBusy = errors.New("the checkpoints are being written")
-
-// tryStore is store if nobody else is writing; else it does nothing and returns errBusy.
-func (p *points) tryStore(name string, tp TopicPartition, offset int64) error {
-	if !p.writing.tryLock() {
-		return errBusy
-	}
-	defer p.writing.unlock()
-	return p.storeHeld(name, tp, offset)
-}
-
-// storing is store under ctx.
-func (p *points) storing(ctx context.Context) storing {
-	return func(name string, tp TopicPartition, offset int64) error { return p.store(ctx, name, tp, offset) }
-}
-
-// storeHeld is the writing part of store; writing is held.
-func (p *points) storeHeld(name string, tp TopicPartition, offset int64) error {
 	old, had, _ := p.get(name, tp)
 	p.set(name, tp, offset)
 	err := p.write(name)

@@ -105,8 +105,13 @@ func (p *producers) drop(start, end int64) {
 	p.due = keep
 }
 
-// writeSnapshots writes what is due. The caller holds the round token.
-func (l *Log) writeSnapshots() error {
+// writeSnapshots writes what is due. The caller holds the round token. errBusy or the error of a context: somebody else is
+// writing one.
+func (l *Log) writeSnapshots(w turn) error {
+	if err := w.take(&l.snapshots); err != nil {
+		return err
+	}
+	defer l.snapshots.unlock()
 	for {
 		l.producers.mu.Lock()
 		due := l.producers.due
@@ -129,7 +134,7 @@ func (l *Log) writeSnapshots() error {
 	}
 }
 
-// writeSnapshotAt writes the one that is due at an offset, if there is one. The caller holds the round token.
+// writeSnapshotAt writes the one that is due at an offset, if there is one. The caller holds snapshots.
 func (l *Log) writeSnapshotAt(offset int64) error {
 	p := l.producers
 	p.mu.Lock()
@@ -143,6 +148,9 @@ func (l *Log) writeSnapshotAt(offset int64) error {
 	if err := s.Write(l.fs, l.name); err != nil {
 		return fmt.Errorf("write the producer snapshot of %s: %w", l.name, err)
 	}
+	p.mu.Lock()
+	p.storedLocked(offset)
+	p.mu.Unlock()
 	p.dropAt(offset)
 	return nil
 }
@@ -150,7 +158,7 @@ func (l *Log) writeSnapshotAt(offset int64) error {
 // storeSnapshots is writeSnapshots where there is room. Those that found none are tried again later: they only save
 // reading the log.
 func (l *Log) storeSnapshots() error {
-	if err := l.writeSnapshots(); err != nil && !isNoSpace(err) {
+	if err := l.writeSnapshots(turn{context.Background()}); err != nil && !isNoSpace(err) {
 		return err
 	}
 	return nil

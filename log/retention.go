@@ -89,8 +89,8 @@ func (c *Config) retention() retention.Policy {
 // at the same offset.
 //
 // A segment leaves the log at once, durably, and its files get the suffix .deleted; they are removed by the first call
-// after FileDeleteDelay, at Close, or by the next open. Readers that are in one finish. Appends go on meanwhile: each
-// segment holds them up for one sync of the directory at most.
+// after FileDeleteDelay, at Close, or by the next open. Readers that are in one finish. Appends and commits go on meanwhile, and
+// wait for no rename and no sync; those that need room for themselves (Config.MaxBytes) do, and all wait for a roll.
 //
 // It needs no free space to free space: nothing is written, but for a roll. Where a device has no room for another segment
 // FileDeleteDelay is not waited for. Beside an error the report says what was done before it; a second call goes on.
@@ -118,7 +118,7 @@ func (l *Log) Retain(ctx context.Context) (RetentionReport, error) {
 }
 
 // Dropping more segments than syncEach first makes the new log start durable, which is dearer than a sync of the directory
-// and then saves one for each. After that no appends are held up for more than a batch of renames.
+// and then saves one for each. Whoever needs names waits for the renames of dropBatch segments at most; appends need none.
 const (
 	syncEach  = 4
 	dropBatch = 32
@@ -150,13 +150,10 @@ func (l *Log) carryOut(ctx context.Context, r *RetentionReport, drop []retention
 
 // raiseFirst raises the log start to where it will be. A checkpoint for which there is no room is done without.
 func (l *Log) raiseFirst(ctx context.Context, drop []retention.Drop, cuts uint64) error {
-	if err := l.write.lock(ctx); err != nil {
+	if err := l.lockStart(ctx); err != nil {
 		return err
 	}
-	defer l.write.unlock()
-	if err := l.ended(); err != nil {
-		return err
-	}
+	defer l.starts.unlock()
 	start := drop[len(drop)-1].End
 	if o, now := l.loadCuts(); now != cuts || o.HighWatermark < start || o.LogStart >= start {
 		return nil
@@ -169,7 +166,7 @@ func (l *Log) raiseFirst(ctx context.Context, drop []retention.Drop, cuts uint64
 
 // saveSnapshots writes the snapshots of where the log will begin that still wait for the recovery point to move: once the
 // segments are gone nothing else tells a recovery of their producers, who may repeat batches. One for which there is no room
-// is done without.
+// is done without. No commit round waits for it.
 func (l *Log) saveSnapshots(ctx context.Context, drop []retention.Drop) error {
 	if len(drop) > syncEach {
 		drop = drop[len(drop)-1:]
@@ -177,10 +174,17 @@ func (l *Log) saveSnapshots(ctx context.Context, drop []retention.Drop) error {
 	if len(drop) == 0 {
 		return nil
 	}
-	if err := l.commits.acquire(ctx); err != nil {
+	if err := l.names.lock(ctx); err != nil { // or a truncation could remove what is being written
 		return err
 	}
-	defer l.commits.release()
+	defer l.names.unlock()
+	if err := l.snapshots.lock(ctx); err != nil {
+		return err
+	}
+	defer l.snapshots.unlock()
+	if err := l.ended(); err != nil {
+		return err
+	}
 	for _, d := range drop {
 		if err := l.writeSnapshotAt(d.End); err != nil && !isNoSpace(err) {
 			return l.fail(err)
@@ -189,13 +193,14 @@ func (l *Log) saveSnapshots(ctx context.Context, drop []retention.Drop) error {
 	return nil
 }
 
-// dropSome drops the first one, or several that lie below the log start. 0: the log is another one by now.
+// dropSome drops the first one, or several that lie below the log start. 0: the log is another one by now. Nothing is held
+// across the renames and syncs but names.
 func (l *Log) dropSome(ctx context.Context, drop []retention.Drop, cuts uint64) (n int, err error) {
-	if err := l.lockNames(ctx); err != nil {
+	if err := l.names.lock(ctx); err != nil {
 		return 0, err
 	}
-	defer l.unlockNames()
-	if err := l.ended(); err != nil {
+	defer l.names.unlock()
+	if err := l.ready(ctx); err != nil {
 		return 0, err
 	}
 	segs := *l.list.Load()
@@ -218,26 +223,24 @@ func (l *Log) dropSome(ctx context.Context, drop []retention.Drop, cuts uint64) 
 	if n == 0 {
 		return 0, nil
 	}
-	err = l.dropHead(n)
-	return l.goneOf(segs[:n]), err
+	n, err = l.retireHead(segs[:n+1])
+	l.shelve(l.forgetHead(n))
+	return n, err
 }
 
-// goneOf is how many of the segments are not in the log any more.
-func (l *Log) goneOf(segs segments) int {
-	first := l.list.Load().first().Base()
-	n := 0
-	for n < len(segs) && segs[n].Base() < first {
-		n++
-	}
-	return n
+// forgetHead is dropped for a caller that holds names alone.
+func (l *Log) forgetHead(n int) []discarded {
+	_ = l.write.lock(context.Background())
+	defer l.write.unlock()
+	return l.dropped(n)
 }
 
 // settleDrops makes it durable that segments went which only the log start hides.
 func (l *Log) settleDrops(ctx context.Context) error {
-	if err := l.write.lock(ctx); err != nil {
+	if err := l.names.lock(ctx); err != nil {
 		return err
 	}
-	defer l.write.unlock()
+	defer l.names.unlock()
 	if !l.loose || l.ended() != nil {
 		return nil
 	}
@@ -266,6 +269,18 @@ func (l *Log) dropActive(ctx context.Context, r *RetentionReport, now time.Time)
 // rollExpired decides once more, now that nothing can be appended meanwhile, and rolls. The files of dropped segments are in
 // the way of a new one only on a full device, and then they go first.
 func (l *Log) rollExpired(ctx context.Context, now time.Time) (plan retention.Plan, cuts uint64, err error) {
+	plan, cuts, err = l.rollOnce(ctx, now)
+	if !errors.Is(err, ErrNoSpace) {
+		return plan, cuts, err
+	}
+	stuck := l.discardAll()
+	if plan, cuts, err = l.rollOnce(ctx, now); errors.Is(err, ErrNoSpace) {
+		err = errors.Join(err, stuck)
+	}
+	return plan, cuts, err
+}
+
+func (l *Log) rollOnce(ctx context.Context, now time.Time) (plan retention.Plan, cuts uint64, err error) {
 	if err := l.write.lock(ctx); err != nil {
 		return plan, 0, err
 	}
@@ -277,12 +292,5 @@ func (l *Log) rollExpired(ctx context.Context, now time.Time) (plan retention.Pl
 	if plan = l.decide(now, o, *l.list.Load()); !plan.RollFirst {
 		return plan, cuts, nil
 	}
-	err = l.roll(ctx, o.LogEnd)
-	if errors.Is(err, ErrNoSpace) {
-		err = errors.Join(err, l.discardAll())
-		if again := l.roll(ctx, o.LogEnd); again == nil {
-			err = nil
-		}
-	}
-	return plan, cuts, err
+	return plan, cuts, l.roll(ctx, o.LogEnd)
 }

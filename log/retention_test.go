@@ -125,10 +125,7 @@ func TestAPolicyWithoutDeleteLetsNothingGoButWhatLiesBelowTheStart(t *testing.T)
 		r := b.retain()
 		require.Zero(t, r.Dropped)
 		require.Equal(t, retention.NoDelete, r.Plan.HeldBy)
-		unlock, err := b.exclusive(ctx)
-		require.NoError(t, err)
-		require.NoError(t, b.raiseStart(ctx, 5)) // as a follower does whose leader says so
-		unlock()
+		require.NoError(t, b.FollowLogStart(ctx, 5))
 		require.Equal(t, 1, b.retain().Dropped)
 		require.Equal(t, []int64{5, 10}, b.bases())
 	}

@@ -71,20 +71,25 @@ func (l *Log) exclusive(ctx context.Context) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// lockNames takes names, then write.
+// lockNames takes names, then starts and write.
 func (l *Log) lockNames(ctx context.Context) error {
 	if err := l.names.lock(ctx); err != nil {
 		return err
 	}
-	if err := l.write.lock(ctx); err != nil {
-		l.names.unlock()
-		return err
+	err := l.starts.lock(ctx)
+	if err == nil {
+		if err = l.write.lock(ctx); err == nil {
+			return nil
+		}
+		l.starts.unlock()
 	}
-	return nil
+	l.names.unlock()
+	return err
 }
 
 func (l *Log) unlockNames() {
 	l.write.unlock()
+	l.starts.unlock()
 	l.names.unlock()
 }
 
@@ -203,7 +208,7 @@ func (l *Log) lowerMarks(end, base int64) error {
 	})
 	p := l.dir.points
 	if l.commits.stored() > end || before.RecoveryPoint > end {
-		if err := l.storeRecoveryPoint(end, p.storing(context.Background())); err != nil {
+		if err := l.storeRecoveryPoint(end, turn{context.Background()}); err != nil {
 			return err
 		}
 	}

@@ -151,7 +151,7 @@ func (s *Segment) openFile() (h *handle, opened bool, err error) {
 	if s.o.ReadOnly {
 		flag = os.O_RDONLY
 	}
-	f, err := s.openNamed(s.nameWith(logSuffix, s.suffix), flag)
+	f, err := s.openNamed(s.nameWith(logSuffix, s.logAs), flag)
 	if err != nil {
 		return nil, false, err
 	}
@@ -286,7 +286,7 @@ func (s *Segment) Rename(suffix string) error {
 			return err
 		}
 	}
-	s.suffix = suffix
+	s.suffix, s.logAs = suffix, suffix
 	return nil
 }
 

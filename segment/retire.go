@@ -10,64 +10,78 @@ import (
 // transactions, which nothing would miss. gone may be nil where it does not matter what a crash leaves.
 //
 // With an empty suffix the files are removed instead: that needs no room in the directory. Readers are not disturbed either
-// way; one that has to open a file waits meanwhile. After an error the segment is where it was, unless it is gone's: then
-// the directory may have either.
+// way; one that has to open a file waits for a rename, not for gone. After an error the segment is where it was, unless it is
+// gone's: then the directory may have either. Nobody else may rename or delete the segment meanwhile.
 func (s *Segment) Retire(suffix string, gone func() error) error {
+	if gone == nil {
+		gone = func() error { return nil }
+	}
+	if suffix == "" {
+		return s.removeFor(gone)
+	}
+	was, err := s.renameLog(suffix)
+	if err != nil || was == suffix {
+		return err
+	}
+	if err := gone(); err != nil {
+		_, back := s.renameLog(was)
+		return errors.Join(err, back)
+	}
+	s.renameDerived(suffix)
+	return nil
+}
+
+func (s *Segment) removeFor(gone func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.o.ReadOnly {
 		return ErrReadOnly
 	}
-	if gone == nil {
-		gone = func() error { return nil }
-	}
-	if suffix == "" {
-		return s.remove(gone)
-	}
-	s.txn.mu.Lock() // before opening, as whoever reads the index takes them, and until the end: see Rename
-	defer s.txn.mu.Unlock()
-	if err := errors.Join(s.dropIndexes(), s.txn.closeLocked(s)); err != nil {
-		return err
-	}
-	if err := s.retire(suffix, gone); err != nil {
-		var left *leftBehind
-		if !errors.As(err, &left) {
-			return err
-		}
-		s.txn.gone, s.txn.lost = true, left.err // the answer about aborted transactions
-	}
-	return nil
+	return s.remove(gone)
 }
 
-// leftBehind: the .log is gone, its index of aborted transactions has the old name still.
-type leftBehind struct{ err error }
-
-func (e *leftBehind) Error() string { return e.err.Error() }
-
-// retire renames; mu and txn.mu are held. A derived file that cannot be renamed is left: it belongs to nobody, and an open removes it.
-func (s *Segment) retire(suffix string, gone func() error) (err error) {
+// renameLog gives the .log alone another suffix, and says which one it had.
+func (s *Segment) renameLog(suffix string) (was string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.o.ReadOnly {
+		return "", ErrReadOnly
+	}
+	s.txn.mu.Lock() // before opening, as whoever reads the index takes them
+	defer s.txn.mu.Unlock()
+	if err := errors.Join(s.dropIndexes(), s.txn.closeLocked(s)); err != nil {
+		return "", err
+	}
 	s.opening.Lock()
 	defer s.opening.Unlock()
-	if s.suffix == suffix {
-		return nil
+	if was = s.logAs; was == suffix {
+		return was, nil
 	}
-	from, to := s.nameWith(logSuffix, s.suffix), s.nameWith(logSuffix, suffix)
-	if err := s.o.FS.Rename(from, to); err != nil {
-		return err
+	if err := s.o.FS.Rename(s.nameWith(logSuffix, was), s.nameWith(logSuffix, suffix)); err != nil {
+		return was, err
 	}
-	if err := gone(); err != nil {
-		return errors.Join(err, s.o.FS.Rename(to, from))
-	}
+	s.logAs = suffix
+	return was, nil
+}
+
+// renameDerived lets the other files follow. One that cannot be renamed is left: it belongs to nobody, and an open removes
+// it; but without the index of aborted transactions readers have no answer about these.
+func (s *Segment) renameDerived(suffix string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.txn.mu.Lock() // until the end: nobody may open the index under the name that it loses
+	defer s.txn.mu.Unlock()
+	_ = errors.Join(s.dropIndexes(), s.txn.closeLocked(s)) // a reader may have opened them again, and wrote nothing
+	s.opening.Lock()
+	defer s.opening.Unlock()
 	for _, kind := range []string{idxSuffix, timeSuffix, txnSuffix} {
 		if kind == txnSuffix && s.txn.none {
-			err = nil
 			break
 		}
-		err = s.o.FS.Rename(s.nameWith(kind, s.suffix), s.nameWith(kind, suffix))
+		err := s.o.FS.Rename(s.nameWith(kind, s.suffix), s.nameWith(kind, suffix))
+		if kind == txnSuffix && err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.txn.gone, s.txn.lost = true, err
+		}
 	}
 	s.suffix = suffix
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &leftBehind{err}
-	}
-	return nil
 }

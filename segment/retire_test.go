@@ -63,6 +63,28 @@ func TestRetireMakesTheLogsLeavingDurableBeforeTheRestFollows(t *testing.T) {
 	require.Empty(t, entries)
 }
 
+// Whatever makes the leaving durable may take its time: nobody who reads the segment waits for it, files open or not.
+func TestReadersGoOnWhileALeavingIsMadeDurable(t *testing.T) {
+	s, txns := retired(t, memFS(t))
+	require.NoError(t, s.Retire(".deleted", func() error {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			readable(t, s, txns)
+			_ = s.Park()
+			readable(t, s, txns)
+		}()
+		select {
+		case <-done:
+			return nil
+		case <-time.After(10 * time.Second):
+			return errors.New("a reader waits")
+		}
+	}))
+	require.NoError(t, s.Park())
+	readable(t, s, txns)
+}
+
 func TestRetireThatCouldNotBeMadeDurableIsTakenBack(t *testing.T) {
 	fsys := memFS(t)
 	s, txns := retired(t, fsys)

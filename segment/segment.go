@@ -49,8 +49,9 @@ type Segment struct {
 	closing  atomic.Bool     // Close was called
 	modTime  atomic.Int64    // of the .log at open, ms; replaced by the clock at each append
 	entries  [2]atomic.Int64 // of offset and time index when they were last open; -1 = not yet
-	opening  sync.Mutex      // guards suffix and the opening and parking of file; held across open and close only
-	suffix   string
+	opening  sync.Mutex      // guards the suffixes and the opening and parking of file; held across open, close and rename only
+	suffix   string          // of all files but the .log
+	logAs    string          // suffix of the .log: another one only while Retire runs
 	file     atomic.Pointer[handle]
 	pub      published
 	settled  atomic.Pointer[settled]
@@ -141,7 +142,7 @@ func Open(dir string, base int64, o Options) (*Segment, error) {
 
 func newSegment(dir string, base int64, o Options) *Segment {
 	s := &Segment{dir: dir, base: base, o: o.withDefaults()}
-	s.suffix = o.Suffix
+	s.suffix, s.logAs = o.Suffix, o.Suffix
 	s.SetRoll(s.o.MaxBytes, s.o.MaxAge)
 	if limit := min(s.o.JitterMax, s.o.MaxAge).Milliseconds(); limit > 0 {
 		s.jitter = rand.Int64N(limit)
@@ -161,6 +162,9 @@ func (s *Segment) Base() int64 { return s.base }
 func (s *Segment) name(kind string) string {
 	s.opening.Lock()
 	defer s.opening.Unlock()
+	if kind == logSuffix {
+		return s.nameWith(kind, s.logAs)
+	}
 	return s.nameWith(kind, s.suffix)
 }
 

@@ -10,7 +10,7 @@ func (s *Segment) own() error {
 	}
 	s.opening.Lock()
 	defer s.opening.Unlock()
-	copied, err := vfs.Own(s.o.FS, s.nameWith(logSuffix, s.suffix))
+	copied, err := vfs.Own(s.o.FS, s.nameWith(logSuffix, s.logAs))
 	if copied { // durably, with what was not synced before
 		_ = s.letGo()
 	}
