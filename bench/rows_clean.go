@@ -38,8 +38,11 @@ func cleanRows() []row {
 		{name: "compact 1,000,000 records of 100,000 keys", floor: "copy and sync of the log", atMost: 12, orRate: 300, rounds: 5, make: compactLog},
 		{name: "retention drops 10,000 segments", floor: "two renames each", within: time.Second, rounds: 3, make: dropMany},
 		{name: "append while compacting, p99", floor: "append, p99", atMost: 2, rounds: 5, make: appendBeside(log.Buffered, compacting)},
+		{name: "append while compacting, p99, beside bare", floor: "pwrite while files are copied, p99", rounds: 5, make: appendBesideBare(log.Buffered, compacting, bareCopy)},
 		{name: "durable append while compacting, p99", floor: "append, p99", atMost: 2, rounds: 5, make: appendBeside(log.Durable, compacting)},
+		{name: "durable append while compacting, p99, beside bare", floor: "pwrite + fdatasync while files are copied, p99", rounds: 5, make: appendBesideBare(log.Durable, compacting, bareCopy)},
 		{name: "append while retention drops 500 segments, p99", floor: "pwrite + fdatasync, p50", atMost: 1, rounds: 5, make: appendBeside(log.Buffered, dropping)},
+		{name: "append while retention drops 500 segments, p99, beside bare", floor: "pwrite while files are renamed, p99", rounds: 5, make: appendBesideBare(log.Buffered, dropping, bareRenames)},
 	}
 }
 
@@ -350,28 +353,38 @@ func appendBeside(d log.Durability, w work) func(f *fixtures) (pair, error) {
 				return median50(func(int) error { return errors.Join(plain.write(raw), syncData(file)) })(50)
 			}
 		}
-		return pair{
-			floor: quiet,
-			ours: func(int) (time.Duration, error) {
-				l, root, err := w.open(f, d)
-				if err != nil {
-					return 0, err
-				}
-				defer os.RemoveAll(root)
-				var ended atomic.Bool
-				done := make(chan error, 1)
-				go func() {
-					err := w.do(l)
-					ended.Store(true)
-					done <- err
-				}()
-				took, err := percentile99(func() bool { return !ended.Load() }, func() error { return once(l) })
-				return took, errors.Join(err, <-done, l.Close())
-			},
-			n:     1,
-			close: file.Close,
-		}, nil
+		return pair{floor: quiet, ours: workBeside(f, d, w), n: 1, close: file.Close}, nil
 	}
+}
+
+// workBeside gives the 99th of 100 appends to a fresh log during one work on it.
+func workBeside(f *fixtures, d log.Durability, w work) func(int) (time.Duration, error) {
+	recs := hundred()[:1]
+	return func(int) (time.Duration, error) {
+		l, root, err := w.open(f, d)
+		if err != nil {
+			return 0, err
+		}
+		defer os.RemoveAll(root)
+		took, err := during(func() error { return w.do(l) }, func() error {
+			_, err := l.Append(background, recs...)
+			return err
+		})
+		return took, errors.Join(err, l.Close())
+	}
+}
+
+// during is percentile99 of what is done for as long as other runs beside it.
+func during(other, do func() error) (time.Duration, error) {
+	var ended atomic.Bool
+	done := make(chan error, 1)
+	go func() {
+		err := other()
+		ended.Store(true)
+		done <- err
+	}()
+	took, err := percentile99(func() bool { return !ended.Load() }, do)
+	return took, errors.Join(err, <-done)
 }
 
 // percentile99 does something for as long as it should, and gives the time that 99 of 100 stay within.
