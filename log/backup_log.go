@@ -257,7 +257,7 @@ func (b *logBackup) copySealed(ctx context.Context, seg *segment.Segment) error 
 			}
 		}
 	}
-	if err := b.copyIndexes(seg); err != nil {
+	if err := b.copyIndexes(ctx, seg); err != nil {
 		return err
 	}
 	if f.linked {
@@ -285,8 +285,17 @@ func (b *logBackup) checkLength(file string, size int64) error {
 	return nil
 }
 
-// copyIndexes copies what belongs to a segment beside its .log. A missing one is made anew by whoever opens the backup.
-func (b *logBackup) copyIndexes(seg *segment.Segment) error {
+// copyIndexes copies what belongs to a segment beside its .log. A missing one is made anew by whoever opens the backup, but
+// for the index of aborted transactions, which most segments do not have: it must not be missing only because a swap, which is
+// then taken back, has it under another name.
+func (b *logBackup) copyIndexes(ctx context.Context, seg *segment.Segment) error {
+	if b.at.unlock == nil {
+		release, err := b.log.holdSwaps(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	for _, kind := range []string{".index", ".timeindex", ".txnindex"} {
 		name := b.path(segment.FileName(seg.Base(), kind))
 		if _, err := vfs.Copy(b.log.fs, name, b.root, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -362,7 +371,7 @@ func scanCopy(ctx context.Context, folder string, base int64, o segment.Options,
 // copyActive copies the active segment up to the captured end, and closes the copy as a clean stop does.
 func (b *logBackup) copyActive(ctx context.Context, c *capture) error {
 	seg := c.segs.active()
-	if err := b.copyIndexes(seg); err != nil {
+	if err := b.copyIndexes(ctx, seg); err != nil {
 		return err
 	}
 	if err := b.copyBytes(ctx, seg, c.size); err != nil {

@@ -345,6 +345,15 @@ func (l *Log) lockToSwap(ctx context.Context) error {
 	}
 }
 
+// holdSwaps keeps groups from being swapped in until release; it waits for a swap that is under way.
+func (l *Log) holdSwaps(ctx context.Context) (release func(), err error) {
+	if err := l.names.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer l.names.unlock()
+	return l.cleaner.watch(), nil
+}
+
 // watch keeps groups from being swapped in until release. The caller holds names.
 func (c *cleaner) watch() (release func()) {
 	c.mu.Lock()

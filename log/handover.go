@@ -98,7 +98,9 @@ func PlanHandover(ctx context.Context, source, target string, o HandoverOptions)
 		return HandoverPlan{}, err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	return h.plan, h.look(ctx)
+	h.verifies = true
+	err = h.look(ctx)
+	return h.plan, err
 }
 
 // Handover readies partitions for a broker of another cluster. source is a log root of this one, at rest: stopped cleanly
@@ -158,7 +160,9 @@ type handover struct {
 	plan    HandoverPlan
 	report  CopyReport
 	targets map[TopicPartition]HandoverPartition
-	topics  map[checkpoint.ID]string // whose id it is at the target, as far as is known
+	// verifies: damage is looked for everywhere, as nothing is copied that is verified afterwards.
+	verifies bool
+	topics   map[checkpoint.ID]string // whose id it is at the target, as far as is known
 }
 
 func newHandover(source, target string, o HandoverOptions) (*handover, error) {

@@ -175,6 +175,11 @@ func (h *handover) lookAtSource(ctx context.Context, d *Dir, p *HandoverPartitio
 			h.refuse(tp, HandoverDamaged, "%s: %s", f.File, f.Detail)
 		}
 	}
+	if h.verifies {
+		if err := h.verify(ctx, l); err != nil {
+			return err
+		}
+	}
 	o := l.Offsets()
 	p.LogStart, p.LogEnd, p.Bytes = o.LogStart, o.LogEnd, l.segments().bytes()
 	cut, ok := h.src.points[checkpoint.HighWatermarks][checkpoint.Partition(tp)]
@@ -200,6 +205,17 @@ func (h *handover) lookAtSource(ctx context.Context, d *Dir, p *HandoverPartitio
 			len(p.Open), p.Open[0].FirstOffset, p.Open[0].ProducerID)
 	}
 	return l.Close()
+}
+
+// verify looks for what a hand-over would find in its copy.
+func (h *handover) verify(ctx context.Context, l *Log) error {
+	for f, err := range l.Verify(ctx) {
+		if err != nil {
+			return err
+		}
+		h.refuse(l.tp, HandoverDamaged, "%s: %s", f.File, f.Detail)
+	}
+	return nil
 }
 
 // String is for people: what would be done, and what stands against it.

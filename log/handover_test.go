@@ -3,11 +3,13 @@ package log
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
 )
 
@@ -238,4 +240,32 @@ func TestASourceInUseIsNotHandedOver(t *testing.T) {
 		require.ErrorIs(t, err, ErrDestination, to)
 	}
 	b.open()
+}
+
+// What the copying would find of damage in a source that was stopped cleanly the plan finds as well.
+func TestThePlanOfAHandOverSeesDamageInSegmentsAtRest(t *testing.T) {
+	for name, garble := range map[string]func(b []byte) []byte{
+		"a bit flips":          func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
+		"a batch is cut short": func(b []byte) []byte { return b[:len(b)-3] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.Mem()
+			handed(t, mem, false)
+			file := "root/t-0/" + segment.FileName(2, ".log")
+			content, err := vfs.ReadFile(mem, file, 1<<20)
+			require.NoError(t, err)
+			garbled := garble(content)
+			f, err := mem.OpenFile(file, os.O_RDWR|os.O_TRUNC, 0)
+			require.NoError(t, err)
+			require.NoError(t, errOf(f.WriteAt(garbled, 0)))
+			require.NoError(t, f.Close())
+			o := HandoverOptions{From: mem, FS: mem, Topics: map[string][16]byte{"t": foreignID}}
+			plan, err := PlanHandover(context.Background(), "root", "to", o)
+			require.NoError(t, err)
+			require.NotEmpty(t, plan.Problems)
+			require.Equal(t, HandoverDamaged, plan.Problems[0].Kind)
+			require.Contains(t, plan.Problems[0].Detail, segment.FileName(2, ".log"))
+			require.Error(t, errOf(Handover(context.Background(), "root", "to", o)))
+		})
+	}
 }

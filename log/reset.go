@@ -20,7 +20,11 @@ func (l *Log) ResetTo(ctx context.Context, offset int64) error {
 		return err
 	}
 	defer unlock()
-	if err := l.resetTo(offset, *l.list.Load()); err != nil {
+	segs := *l.list.Load()
+	if err := l.beginCut(min(offset, segs[0].Base()), segs); err != nil {
+		return err
+	}
+	if err := l.resetTo(offset, segs); err != nil {
 		return l.fail(err)
 	}
 	return nil
@@ -30,7 +34,7 @@ func (l *Log) ResetTo(ctx context.Context, offset int64) error {
 // segment or start offset, or at the new start offset. The caller holds write and the round token.
 func (l *Log) resetTo(offset int64, segs segments) error {
 	old := segs[0]
-	if err := l.lowerMarks(min(offset, old.Base()), old.Base()); err != nil {
+	if err := l.lowerMarks(min(offset, old.Base())); err != nil {
 		return err
 	}
 	if _, err := l.truncateTo(old.Base(), segs); err != nil {

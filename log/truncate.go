@@ -14,8 +14,9 @@ import (
 // drops a leader epoch that was assigned but never written in); one below the first segment empties the log, which then
 // starts there. Negative: *OffsetRangeError.
 //
-// Truncating below the high watermark or the log start moves these down. After any error but ErrClosed and ctx's the
-// log is ErrFailed: reopen it; it then holds the log as it was before or a shorter prefix of it.
+// Truncating below the high watermark or the log start moves these down. ErrNoSpace that is not ErrFailed: the checkpoints could
+// not be lowered, and nothing was changed. After any other error but ErrClosed and ctx's the log is ErrFailed: reopen it; it
+// then holds the log as it was before or a shorter prefix of it.
 func (l *Log) Truncate(ctx context.Context, offset int64) (end int64, err error) {
 	if offset < 0 {
 		o := l.load()
@@ -30,6 +31,9 @@ func (l *Log) Truncate(ctx context.Context, offset int64) (end int64, err error)
 	if offset >= o.LogEnd {
 		return o.LogEnd, l.dropBareEpoch(o.LogEnd)
 	}
+	if err := l.beginCut(offset, segs); err != nil {
+		return o.LogEnd, err
+	}
 	if offset < segs[0].Base() {
 		if err := l.resetTo(offset, segs); err != nil {
 			return l.load().LogEnd, l.fail(err)
@@ -41,6 +45,31 @@ func (l *Log) Truncate(ctx context.Context, offset int64) (end int64, err error)
 		return l.load().LogEnd, l.fail(err)
 	}
 	return end, nil
+}
+
+// beginCut lowers the checkpoints for a cut at offset. ErrNoSpace: there is no room for that, and nothing was changed; after any
+// other error the log has failed.
+func (l *Log) beginCut(offset int64, segs segments) error {
+	base, end := segs[0].Base(), offset
+	var err error
+	if offset >= base {
+		cut := segs[segs.floor(offset)]
+		base = cut.Base()
+		end, err = cutPoint(cut, offset)
+	}
+	if err == nil {
+		err = l.lowerPoints(end)
+	}
+	if err == nil {
+		err = l.lowerHint(end, base)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case isNoSpace(err):
+		return fmt.Errorf("truncate %s: %w: %w", l.name, ErrNoSpace, err)
+	}
+	return l.fail(err)
 }
 
 // exclusive takes what a change of the log's end needs: no swap, no append, no roll, no commit round runs until unlock. From
@@ -107,7 +136,7 @@ func (l *Log) dropBareEpoch(end int64) error {
 
 // truncateTo cuts inside the present segments. Every prefix of its steps recovers to a prefix of the old log:
 //
-//  1. recovery point, high watermark and hint are lowered, on the device
+//  1. recovery point, high watermark and hint are lowered, on the device (beginCut)
 //  2. the segments above are renamed to .deleted, one by one from the highest, the directory synced after each
 //  3. the segment that holds the cut is shortened and synced, indexes included
 //  4. epochs and snapshots that speak of the removed offsets go
@@ -120,7 +149,7 @@ func (l *Log) truncateTo(offset int64, segs segments) (end int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := l.lowerMarks(end, cut.Base()); err != nil {
+	if err := l.lowerMarks(end); err != nil {
 		return 0, err
 	}
 	if err := l.dropSegments(segs, keep+1); err != nil {
@@ -193,31 +222,37 @@ func endBefore(seg *segment.Segment, p segment.Position) (int64, error) {
 	return end, nil
 }
 
-// lowerMarks makes the root's checkpoints promise nothing above end. The checkpoints come first: from here on a crash
-// may find the old data, the new, or anything between, and all of it is read as a tail. base is the active segment's, for
-// the hint. The caller holds write and the round token.
-func (l *Log) lowerMarks(end, base int64) error {
-	if err := l.lowerFirstDirty(context.Background(), end); err != nil {
-		return err
-	}
-	var before Offsets
+// lowerMarks follows lowerPoints in memory. The checkpoints come first: from there on a crash may find the old data, the new, or
+// anything between, and all of it is read as a tail. The caller holds write and the round token.
+func (l *Log) lowerMarks(end int64) error {
 	l.marks.cut(end, func(o *Offsets) {
-		before = *o
 		o.LogEnd = min(o.LogEnd, end) // readers must not look for what is about to go
 		o.clampToEnd()
 	})
-	p := l.dir.points
-	if l.commits.stored() > end || before.RecoveryPoint > end {
+	return l.lowerPoints(end) // nothing is to be done, unless a sweep of the checkpoints came between
+}
+
+// lowerPoints makes the root's checkpoints promise nothing above end. It changes nothing else in the log: where there was no room
+// for it that goes on as it was.
+func (l *Log) lowerPoints(end int64) error {
+	if err := l.lowerFirstDirty(context.Background(), end); err != nil {
+		return err
+	}
+	p, o := l.dir.points, l.load()
+	if l.commits.stored() > end || o.RecoveryPoint > end {
 		if err := l.storeRecoveryPoint(end, turn{context.Background()}); err != nil {
 			return err
 		}
 	}
-	if stored, ok, _ := p.get(checkpoint.HighWatermarks, l.tp); ok && stored > end || before.HighWatermark > end {
-		if err := p.store(context.Background(), checkpoint.HighWatermarks, l.tp, min(before.HighWatermark, end)); err != nil {
-			return err
-		}
+	if stored, ok, _ := p.get(checkpoint.HighWatermarks, l.tp); ok && stored > end || o.HighWatermark > end {
+		return p.store(context.Background(), checkpoint.HighWatermarks, l.tp, min(o.HighWatermark, end))
 	}
-	h := hint{offset: min(before.Durable, end), base: base, recoveryPoint: l.commits.stored()}
+	return nil
+}
+
+// lowerHint is lowerPoints for the hint. base is that of the segment that will be the active one.
+func (l *Log) lowerHint(end, base int64) error {
+	h := hint{offset: min(l.load().Durable, end), base: base, recoveryPoint: l.commits.stored()}
 	if err := l.dir.hints.lower(l.name, h); err != nil {
 		return fmt.Errorf("lower the durable hint of %s: %w", l.name, err)
 	}

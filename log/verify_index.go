@@ -143,6 +143,7 @@ type offsetCheck struct {
 	good   int64 // entries that fit
 
 	indexed  int64 // position of the last entry that fits
+	closest  int64 // smallest distance between entries that fit, and to the first one; 0: there is none
 	tail     int64 // position of the last batch
 	epoch    int32 // of the last batch that had one
 	restarts int64 // behind the last entry: places where the writer may have been restarted
@@ -215,6 +216,9 @@ func (c *offsetCheck) batch(pos, base, last int64, epoch int32) {
 		default:
 			c.good++
 			c.s.gap(c.pos - c.indexed)
+			if c.closest == 0 || c.pos-c.indexed < c.closest {
+				c.closest = c.pos - c.indexed
+			}
 			c.indexed, c.restarts = c.pos, 0
 		}
 		c.advance()
@@ -228,7 +232,7 @@ func (c *offsetCheck) finish() {
 	}
 	active := c.s.live != nil && c.s.rebuildable()
 	if !c.e.hidden && c.e.bad == nil && !active {
-		c.s.sparse = append(c.s.sparse, sparseIndex{file: c.e.name, offset: c.s.base, position: c.e.size, entries: c.good, bytes: c.tail - c.indexed, restarts: c.restarts})
+		c.s.sparse = append(c.s.sparse, sparseIndex{file: c.e.name, offset: c.s.base, position: c.e.size, entries: c.good, bytes: c.tail - c.indexed, closest: c.closest, restarts: c.restarts})
 	}
 	c.e.close(c.s)
 }
@@ -239,6 +243,7 @@ type sparseIndex struct {
 	offset, position int64
 	entries          int64
 	bytes            int64 // up to the last batch
+	closest          int64 // smallest distance between entries
 	restarts         int64
 }
 
@@ -253,8 +258,8 @@ func (c *folderCheck) gap(bytes int64) {
 // an entry when more than index.interval.bytes went by without one, but begins to count anew when it is restarted. That
 // leaves a time index entry or a new leader epoch, or nothing if no timestamp grew. More bytes than the interval for each
 // place where all that could have been prove that entries are missing. The interval is at most the smallest distance
-// between entries of the log, unless the setting was changed; the default of 4096 is believed in unless many entries speak
-// against it, and what the caller says in any case.
+// between entries of the log, or, as the setting may be changed and an index built anew under another one, of this index; the
+// default of 4096 is believed in unless entries speak against it, and what the caller says in any case.
 func (c *folderCheck) judgeSparse() {
 	const maxRestarts = 1000 // in the life of one segment
 	interval, given := c.o.IndexInterval, c.o.IndexInterval > 0
@@ -265,6 +270,9 @@ func (c *folderCheck) judgeSparse() {
 		least := interval
 		if c.narrowest > 0 && (!given && s.restarts >= 5 || c.narrowest > interval) {
 			least = c.narrowest
+		}
+		if !given {
+			least = max(least, s.closest)
 		}
 		if s.bytes > least*(1+min(s.restarts, maxRestarts)) {
 			c.find(FindingIndex, s.file, s.position, s.offset, "%s, none for the last %s of the log: the file was cut short; look-ups there are slow", counted(s.entries, "entry"), counted(s.bytes, "byte"))

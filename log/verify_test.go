@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/partlog/partlog/internal/golden"
 	"github.com/partlog/partlog/vfs"
@@ -70,5 +71,30 @@ func TestVerifyEndsWithItsContext(t *testing.T) {
 	}
 	if last != context.Canceled {
 		t.Fatalf("ended with %v", last)
+	}
+}
+
+// Segments whose indexes were written, or built anew, under different settings of index.interval.bytes lie in one folder. Nobody
+// says which: an index is not cut short for having as few entries as its own entries say that it should.
+func TestAnIndexOfAWiderIntervalIsNotTakenForOneCutShort(t *testing.T) {
+	b := newBedOn(t, vfs.Mem(), Config{IndexIntervalBytes: 64 << 10})
+	for range 230 {
+		b.clock.advance(time.Second)     // or the writer could have been restarted anywhere
+		b.add(strings.Repeat("x", 1000)) // three entries, and half of the next one's bytes
+	}
+	if err := b.Roll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.cfg.IndexIntervalBytes = 0
+	b.reopen()
+	for range 100 {
+		b.clock.advance(time.Second)
+		b.add(strings.Repeat("x", 1000))
+	}
+	if err := b.dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := verifyAll(t, b.fs, VerifyOptions{Now: b.clock.now}); len(got) > 0 {
+		t.Errorf("findings in a sound log:%s", sayFindings(got))
 	}
 }
