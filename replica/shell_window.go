@@ -26,6 +26,7 @@ type underway struct {
 	bytes   int64
 	flights map[*runner]flight
 	waiting []waitingRead
+	swept   time.Time // when it was last looked for answers that were lost
 }
 
 type flight struct {
@@ -65,13 +66,7 @@ func (w *window) await(to NodeID, r *runner, max int64, resume func() bool) {
 	w.mu.Lock()
 	u := w.followers[to]
 	u.waiting = append(u.waiting, waitingRead{r, max, resume})
-	now := time.Now()
-	for other, f := range u.flights {
-		if now.Sub(f.since) > w.lost {
-			u.bytes -= f.bytes
-			delete(u.flights, other)
-		}
-	}
+	u.sweep(w.lost)
 	ready := u.ready(w.limit)
 	w.mu.Unlock()
 	w.resume(to, ready)
@@ -143,6 +138,21 @@ func (u *underway) drop(r *runner) {
 	}
 	if len(u.waiting) > 0 {
 		u.waiting = slices.DeleteFunc(u.waiting, func(read waitingRead) bool { return read.r == r })
+	}
+}
+
+// sweep forgets answers that were lost, now and then: the follower has asked elsewhere, or will ask again.
+func (u *underway) sweep(lost time.Duration) {
+	now := time.Now()
+	if now.Sub(u.swept) < lost/4 {
+		return
+	}
+	u.swept = now
+	for r, f := range u.flights {
+		if now.Sub(f.since) > lost {
+			u.bytes -= f.bytes
+			delete(u.flights, r)
+		}
 	}
 }
 
