@@ -138,6 +138,7 @@ func (p *part) compareAll() {
 		m.scan(p.rep(id))
 		m.has(id, 0, "is in sync in the calm")
 	}
+	p.compareTxns()
 	if p.compacted && m.stamp == 0 { // else a transaction may have lost its marker
 		p.keepsLast()
 	}
@@ -163,6 +164,9 @@ func (p *part) keepsLast() {
 			there[m.s.book[idOf(rec)].key] = rec.Offset
 		}
 		for key, o := range last {
+			if o < r.log.Offsets().LogStart {
+				continue
+			}
 			deleted := m.s.book[m.committed[o].id].tombstone
 			switch at, ok := there[key]; {
 			case ok && at == o, !ok && deleted:

@@ -97,13 +97,13 @@ func (p *part) metadata() replica.NodeID {
 func (p *producer) pause() time.Duration { return p.s.between(p.s.think/2, p.s.think*3/2) }
 
 // idle says that nothing is under way or owed.
-func (p *producer) idle() bool { return p.raw == nil && p.txn == nil }
+func (p *producer) idle() bool { return p.raw == nil && p.txn == nil && !p.marker }
 
 // next begins a batch, or ends a transaction.
 func (p *producer) next() {
 	s := p.s
 	if p.p.gone {
-		p.raw, p.txn = nil, nil
+		p.raw, p.txn, p.marker = nil, nil, false
 		return
 	}
 	if !p.p.known {
@@ -138,7 +138,7 @@ func (p *producer) next() {
 	for range 1 + s.rng.IntN(3) {
 		key := s.rng.IntN(8)
 		tombstone := p.p.compacted && s.rng.IntN(4) == 0
-		id := s.newRecord(origin{idempotent: p.idempotent, txn: p.txn, key: key, tombstone: tombstone})
+		id := s.newRecord(origin{idempotent: p.idempotent, producer: p.pid, sequence: p.seq + int32(len(p.ids)), txn: p.txn, key: key, tombstone: tombstone})
 		p.ids = append(p.ids, id)
 		rec := record.Record{Key: []byte{byte('a' + key)}}
 		if value := binary.BigEndian.AppendUint64(make([]byte, 0, 40), id); tombstone {
@@ -175,7 +175,7 @@ func (p *producer) end(how entryKind) {
 		s.counts.add("transactions aborted", 1)
 	}
 	p.marker, p.tries = true, 0
-	p.raw = record.Marker(how == commitMarker, record.Producer{ID: p.pid, Epoch: p.epoch + 1}, 0, began.Add(s.now)).Bytes()
+	p.raw = nil
 	p.send()
 }
 
@@ -191,13 +191,24 @@ func (p *producer) send() {
 	acks := p.acks
 	s.asked[tag] = p.answer
 	to := p.leader
-	raw := p.raw
+	raw, marker := p.raw, replica.EndTxn{}
+	if p.marker {
+		marker = replica.EndTxn{From: replica.NoNode, Tag: tag, ProducerID: p.pid, ProducerEpoch: p.epoch + 1, Commit: p.txn.decided == commitMarker,
+			TransactionVersion: 2, LeaderEpoch: -1, BrokerEpoch: -1, Timeout: askLimit}
+		if p.tries > 1 {
+			s.counts.add("ends of transactions asked for again", 1)
+		}
+	}
 	s.counts.add("produce requests", 1)
 	s.send(clients, place(to), func() {
 		if r := p.p.rep(to); r != nil && r.p != nil {
 			a := acks
 			if s.mutant.ackEarly && a == -1 {
 				a = 1
+			}
+			if marker.ProducerID > 0 {
+				r.step(marker)
+				return
 			}
 			r.step(replica.Produce{Tag: tag, Raw: append([]byte(nil), raw...), Acks: a, Timeout: askLimit})
 		}

@@ -21,6 +21,9 @@ func (m *model) begin(r *rep, a *replica.Action) {
 	switch a.Kind {
 	case replica.DoAppend:
 		epoch := r.log.Offsets().LeaderEpoch
+		if e, ok := a.Extra.(replica.EndTxn); ok {
+			d.more = append(d.more, markerOf(e, epoch))
+		}
 		for raw := a.Raw; len(raw) > 0; {
 			b, rest, err := record.Next(raw)
 			if err != nil {

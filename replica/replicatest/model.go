@@ -51,6 +51,8 @@ func idOf(r record.Record) uint64 {
 // origin is where a record comes from.
 type origin struct {
 	idempotent bool
+	producer   int64
+	sequence   int32
 	txn        *txn
 	key        int
 	tombstone  bool
@@ -68,6 +70,7 @@ type model struct {
 
 	committed []entry          // by offset
 	once      map[uint64]int64 // where the idempotent records are in it, by id
+	next      map[int64]int32  // sequence of an idempotent producer's next record
 	leaders   map[int32]replica.NodeID
 	marks     map[uint64]int64 // high watermark by epoch
 
@@ -91,7 +94,7 @@ type model struct {
 func (m *model) idle() bool { return m.excused || m.p.gone }
 
 func newModel(p *part) model {
-	return model{s: p.s, p: p, dec: record.NewDecoder(record.Limits{}), all: map[uint64]uint64{}, once: map[uint64]int64{},
+	return model{s: p.s, p: p, dec: record.NewDecoder(record.Limits{}), all: map[uint64]uint64{}, once: map[uint64]int64{}, next: map[int64]int32{},
 		leaders: map[int32]replica.NodeID{}, marks: map[uint64]int64{}}
 }
 
@@ -145,6 +148,14 @@ func (m *model) decode(b record.Batch, epoch int32, list []entry) []entry {
 	return list
 }
 
+// markerOf is what the end of a transaction writes.
+func markerOf(e replica.EndTxn, epoch int32) entry {
+	if e.Commit {
+		return entry{commitMarker, epoch, uint64(e.ProducerID)}
+	}
+	return entry{abortMarker, epoch, uint64(e.ProducerID)}
+}
+
 // place puts an entry into a node's mirror.
 func (m *model) place(id replica.NodeID, offset int64, e entry) {
 	list := m.mirrors[id]
@@ -170,6 +181,10 @@ func (m *model) place(id replica.NodeID, offset int64, e entry) {
 // appended is what a log took.
 func (m *model) appended(r *rep, a *replica.Action, done log.Appended) {
 	raw := a.Raw
+	if e, ok := a.Extra.(replica.EndTxn); ok {
+		m.place(r.n.id, done.Base, markerOf(e, r.log.Offsets().LeaderEpoch))
+		return
+	}
 	if a.Role == log.Leader {
 		b, err := record.View(raw)
 		if err != nil {
@@ -316,12 +331,18 @@ func (m *model) marked(r *rep, to int64) {
 func (m *model) commit(e entry, start int64) {
 	m.committed = append(m.committed, e)
 	if e.kind == data && e.id < uint64(len(m.s.book)) && m.s.book[e.id].idempotent {
-		if first, twice := m.once[e.id]; twice && first < start {
+		first, twice := m.once[e.id]
+		if twice && first < start {
 			m.s.counts.add("records repeated behind the log start", 1)
 		} else if twice {
 			m.p.fail("record %d of an idempotent producer is committed twice, now at offset %d", e.id, len(m.committed)-1)
 		}
 		m.once[e.id] = int64(len(m.committed) - 1)
+		o := m.s.book[e.id]
+		if due := m.next[o.producer]; !twice && o.sequence != due && o.sequence != 0 {
+			m.p.fail("record %d of producer %d has sequence %d, committed at offset %d, due was %d", e.id, o.producer, o.sequence, len(m.committed)-1, due)
+		}
+		m.next[o.producer] = o.sequence + 1
 	}
 	m.s.counts.add("records committed", 1)
 }
@@ -499,6 +520,7 @@ func (m *model) resync(leader *rep) {
 	m.p.note("%d committed records were lost", lost)
 	m.committed = m.committed[:0]
 	clear(m.once)
+	clear(m.next)
 	for _, e := range list {
 		m.committed = append(m.committed, e)
 		if e.kind == data && m.s.book[e.id].idempotent {

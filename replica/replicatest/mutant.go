@@ -11,39 +11,43 @@ import (
 
 // mutant is a known way to be wrong. It sits between the parts, in what they are told, so that the parts stay clean.
 type mutant struct {
-	noFence       bool // a leader looks neither at the epoch a fetch is made under nor at the epoch of what was fetched last
-	early         bool // what was sent to a follower counts as being there
-	forgetMark    bool // the checkpoint of the high watermark is not read
-	countOutsider bool // a leader counts replicas as in sync that are not
-	smallISR      bool // a leader counts fewer replicas than the controller can elect
-	electOutside  bool // a leader is elected from outside the in-sync set
-	noEpoch       bool // a new leader's epoch is not noted in its log
-	keepEpochs    bool // epochs outlive the truncation of their records
-	ackEarly      bool // acks=all is confirmed when the leader has it
-	expandEarly   bool // whoever fetches is in sync
-	anyLife       bool // broker epochs are not looked at
-	trustUnclean  bool // a node that stopped uncleanly counts as complete
-	markAtEnd     bool // a follower takes the leader's log end for its high watermark
-	noGuard       bool // a controller writes without showing that it rules
-	noDiverge     bool // a follower does not hear that it has diverged
-	cutMore       bool // a truncation takes more than it should
-	readOpen      bool // read_committed is not
-	readPast      bool // consumers see what is not committed
-	noMinISR      bool // min.insync.replicas is not looked at
-	ownShrink     bool // a leader leaves members of its in-sync set out before the controller knows
-	oldNews       bool // the in-sync set of the news before counts
-	cutLess       bool // a truncation leaves a record that should go
-	ackTimeouts   bool // time that is up counts as confirmed
-	keepLeading   bool // a leader does not hear that another one leads
-	mixed         bool // answers reach another partition's replica
-	lateAnswers   bool // an answer counts whoever gave it, to whichever request
-	adding        bool // who is to become a replica is in sync from the beginning
-	noTicks       bool // a controller looks at nothing by itself
-	noCeiling     bool // compaction does not wait for slow replicas
-	inSyncCeiling bool // or only for those in sync
-	keepOld       bool // a topic that was made anew goes on with the logs of the one before
-	oldMinISR     bool // min.insync.replicas stays what it was when the process began
-	mixedMarks    bool // of two partitions, each begins with the other's high watermark
+	noFence         bool // a leader looks neither at the epoch a fetch is made under nor at the epoch of what was fetched last
+	early           bool // what was sent to a follower counts as being there
+	forgetMark      bool // the checkpoint of the high watermark is not read
+	countOutsider   bool // a leader counts replicas as in sync that are not
+	smallISR        bool // a leader counts fewer replicas than the controller can elect
+	electOutside    bool // a leader is elected from outside the in-sync set
+	noEpoch         bool // a new leader's epoch is not noted in its log
+	keepEpochs      bool // epochs outlive the truncation of their records
+	ackEarly        bool // acks=all is confirmed when the leader has it
+	expandEarly     bool // whoever fetches is in sync
+	anyLife         bool // broker epochs are not looked at
+	trustUnclean    bool // a node that stopped uncleanly counts as complete
+	markAtEnd       bool // a follower takes the leader's log end for its high watermark
+	noGuard         bool // a controller writes without showing that it rules
+	noDiverge       bool // a follower does not hear that it has diverged
+	cutMore         bool // a truncation takes more than it should
+	readOpen        bool // read_committed is not
+	readPast        bool // consumers see what is not committed
+	noMinISR        bool // min.insync.replicas is not looked at
+	ownShrink       bool // a leader leaves members of its in-sync set out before the controller knows
+	oldNews         bool // the in-sync set of the news before counts
+	cutLess         bool // a truncation leaves a record that should go
+	ackTimeouts     bool // time that is up counts as confirmed
+	keepLeading     bool // a leader does not hear that another one leads
+	mixed           bool // answers reach another partition's replica
+	lateAnswers     bool // an answer counts whoever gave it, to whichever request
+	adding          bool // who is to become a replica is in sync from the beginning
+	noTicks         bool // a controller looks at nothing by itself
+	noCeiling       bool // compaction does not wait for slow replicas
+	inSyncCeiling   bool // or only for those in sync
+	keepOld         bool // a topic that was made anew goes on with the logs of the one before
+	unsynced        bool // followers do not say what a power loss may take from them
+	anyTopic        bool // fetches do not say of which topic they are
+	mixLives        bool // an answer of the topic that had the name before counts
+	forgetProducers bool // followers do not know whose batches they have
+	forgetAborted   bool // nor what of it is aborted
+	mixedMarks      bool // of two partitions, each begins with the other's high watermark
 }
 
 var mutants = map[string]mutant{
@@ -77,7 +81,11 @@ var mutants = map[string]mutant{
 	"controller-without-ticks":  {noTicks: true},
 	"mix-marks":                 {mixedMarks: true},
 	"keep-old-topic":            {keepOld: true},
-	"keep-min-isr":              {oldMinISR: true},
+	"forget-unsynced":           {unsynced: true},
+	"ignore-topic-ids":          {anyTopic: true},
+	"take-answers-of-the-dead":  {mixLives: true},
+	"forget-producers":          {forgetProducers: true},
+	"forget-aborted":            {forgetAborted: true},
 	"compact-above-ceiling":     {noCeiling: true},
 	"ceiling-of-members":        {inSyncCeiling: true},
 }

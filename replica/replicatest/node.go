@@ -201,7 +201,9 @@ func (s *sim) logConfig(p *part) log.Config {
 		c.RetentionBytes = s.retention
 	}
 	if p.compacted {
-		c.Cleanup = log.Compact
+		if c.Cleanup = log.Compact; s.retention > 0 {
+			c.Cleanup |= log.Delete
+		}
 		c.SegmentBytes = min(c.SegmentBytes, 512)
 		c.Compaction.MinDirtyRatio = 0.01
 		c.Compaction.DeleteRetention = 30 * time.Millisecond
@@ -384,9 +386,7 @@ func (n *node) hear(revision int64, p *part, e any) {
 	case replica.Peer:
 		n.tellAll(e)
 	case minNews:
-		if !n.s.mutant.oldMinISR {
-			n.learn(e.topic, e.min, revision)
-		}
+		n.learn(e.topic, e.min, revision)
 	case goneNews:
 		if at := p.seat(n.id); revision > at.newest && !n.s.mutant.keepOld {
 			at.newest = revision

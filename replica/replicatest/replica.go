@@ -27,6 +27,7 @@ type rep struct {
 	ceiling int64 // of what compaction may remove for good
 	highest int64 // ceiling since the last look at what it did
 	leaving bool  // it was told to delete itself
+	copied  bool  // what was appended last came from a leader
 	gaveUp  bool  // its log failed; what it was doing then is in doubt
 
 	// As the core stands.
@@ -180,6 +181,12 @@ func (r *rep) act(a *replica.Action) {
 	case replica.SendFetch:
 		s.counts.add("fetches", 1)
 		to, f := a.To, a.Fetch
+		if s.mutant.unsynced {
+			f.Unsynced = 0
+		}
+		if s.mutant.anyTopic {
+			f.TopicID = [16]byte{}
+		}
 		r.asks, r.asksOf = a.Tag, to
 		s.send(n.place(), place(to), func() { s.fetch(r.part.seat(to), f) })
 	case replica.Reply:
@@ -351,19 +358,24 @@ func (r *rep) append(a *replica.Action) replica.Appended {
 	var err error
 	epoch := a.LeaderEpoch
 	if a.Role == log.Follower {
+		if s.mutant.forgetProducers {
+			withoutProducers(a.Raw)
+		}
 		done, err = r.log.AppendBatches(s.ctx, a.Raw, log.AppendOptions{As: log.Follower, LeaderEpoch: &epoch})
 	} else {
 		fence := &epoch
 		if s.mutant.noEpoch {
 			fence = nil
 		}
-		if b, _ := record.View(a.Raw); b.Control() {
-			done, err = r.endTxn(b, fence)
+		if e, ok := a.Extra.(replica.EndTxn); ok {
+			o := log.EndTxnOptions{CoordinatorEpoch: e.CoordinatorEpoch, TransactionVersion: int(e.TransactionVersion), LeaderEpoch: fence}
+			done, err = r.log.EndTxn(s.ctx, record.Producer{ID: e.ProducerID, Epoch: e.ProducerEpoch}, e.Commit, o)
 		} else {
 			done, err = r.log.AppendBatches(s.ctx, a.Raw, log.AppendOptions{LeaderEpoch: fence})
 		}
 	}
 	if err == nil && !done.Duplicate && done.Last >= done.Base {
+		r.copied = a.Role == log.Follower
 		s.counts.add("appends", 1)
 		r.part.model.appended(r, a, done)
 	} else if done.Duplicate {
@@ -375,12 +387,6 @@ func (r *rep) append(a *replica.Action) replica.Appended {
 	}
 	st := r.state()
 	return replica.Appended{Tag: a.Tag, Base: done.Base, Last: done.Last, AppendTime: done.AppendTime, Duplicate: done.Duplicate, Err: err, State: st}
-}
-
-// endTxn writes a marker.
-func (r *rep) endTxn(b record.Batch, epoch *int32) (log.Appended, error) {
-	id, e, _ := b.Producer()
-	return r.log.EndTxn(r.n.s.ctx, record.Producer{ID: id, Epoch: e}, commits(b, r.part.model.dec), log.EndTxnOptions{TransactionVersion: 2, LeaderEpoch: epoch})
 }
 
 func commits(b record.Batch, d *record.Decoder) bool {
@@ -402,6 +408,10 @@ func (r *rep) read(a replica.Action) {
 	if s.mutant.readOpen && isolation == log.ReadCommitted {
 		isolation = log.ReadUncommitted
 	}
+	shown := int64(-1)
+	if s.mutant.forgetAborted && r.copied && isolation == log.ReadCommitted {
+		isolation, shown = log.ReadUncommitted, r.log.Offsets().LastStable
+	}
 	if s.mutant.readPast && isolation == log.ReadUncommitted {
 		isolation = log.LogEnd
 	}
@@ -417,12 +427,17 @@ func (r *rep) read(a replica.Action) {
 				err = nil // cut since it was asked for
 			}
 		} else if err == nil {
+			if shown >= 0 {
+				e.Next = max(min(e.Next, shown), a.Offset)
+			}
 			st := stash{next: e.Next, stamp: r.part.model.stamp}
 			for rec, bad := range f.Records() {
 				if err = bad; bad != nil {
 					break
 				}
-				st.records = append(st.records, seen(rec))
+				if shown < 0 || rec.Offset < shown {
+					st.records = append(st.records, seen(rec))
+				}
 			}
 			r.stash[a.Tag] = st
 		}
@@ -444,7 +459,7 @@ func (r *rep) reply(a *replica.Action) {
 	s, n := r.n.s, r.n
 	if a.Tag < clientTags {
 		to, e := a.To, replica.FetchResponse{From: n.id, Tag: a.Tag, Result: a.Result}
-		s.send(n.place(), place(to), func() { s.fetched(r.part.seat(to), e) })
+		s.send(n.place(), place(to), func() { s.fetched(r.part.seat(to), r.part, e) })
 		return
 	}
 	answer := result{Result: a.Result, from: n.id}

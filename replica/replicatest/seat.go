@@ -241,7 +241,7 @@ func (s *sim) fetch(at *seat, f replica.FetchRequest) {
 }
 
 // fetched takes a leader's answer.
-func (s *sim) fetched(at *seat, e replica.FetchResponse) {
+func (s *sim) fetched(at *seat, of *part, e replica.FetchResponse) {
 	m := s.mutant
 	if m.mixed {
 		at = at.n.seats[(at.index+1)%len(at.n.seats)]
@@ -250,7 +250,7 @@ func (s *sim) fetched(at *seat, e replica.FetchResponse) {
 	if r == nil {
 		return
 	}
-	if m.mixed || m.lateAnswers {
+	if m.mixed || m.lateAnswers || m.mixLives && r.part != of {
 		e.Tag, e.From = r.asks, r.asksOf
 	}
 	if m.noDiverge {
