@@ -32,6 +32,10 @@ type producer struct {
 	build  *record.Builder
 }
 
+// keys are how many there are, by whether the partition is compacted: with few of them each is soon written again, and with it
+// what was deleted.
+var keys = map[bool]int{false: 8, true: 24}
+
 // consumer reads one batch after the other.
 type consumer struct {
 	s         *sim
@@ -136,7 +140,7 @@ func (p *producer) next() {
 	p.build.Reset()
 	p.build.SetProducer(pr)
 	for range 1 + s.rng.IntN(3) {
-		key := s.rng.IntN(8)
+		key := s.rng.IntN(keys[p.p.compacted])
 		tombstone := p.p.compacted && s.rng.IntN(4) == 0
 		id := s.newRecord(origin{idempotent: p.idempotent, producer: p.pid, sequence: p.seq + int32(len(p.ids)), txn: p.txn, key: key, tombstone: tombstone})
 		p.ids = append(p.ids, id)

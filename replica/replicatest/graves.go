@@ -6,6 +6,7 @@ import (
 
 	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/replica"
 )
 
 // grave is a tombstone that some replica's compaction removed, although nothing later had its key: a replica that comes upon
@@ -88,12 +89,34 @@ func (m *model) autopsy(r *rep, ceiling int64) {
 				continue
 			}
 			m.bury(grave{at, key})
+			if r == m.p.leading() && !m.excused && !m.allHave(at, key) {
+				return
+			}
 		}
 		if at >= ceiling {
 			m.p.fail("node %d has removed %v from offset %d, replicas are said to be at %d", r.n.id, e, at, ceiling)
 			return
 		}
 	}
+}
+
+// allHave checks that a tombstone that the leader removed is where a power loss does not reach it, on every replica that has
+// what it deleted.
+func (m *model) allHave(at int64, key int) bool {
+	for _, id := range m.p.state.Replicas {
+		synced := m.synced[id]
+		if r := m.p.rep(id); r != nil {
+			synced = r.log.Offsets().Durable
+		}
+		if synced > at {
+			continue
+		}
+		if old, ok := m.latest(m.mirrors[id], key, 0, at); ok && !m.s.book[m.mirrors[id][old].id].tombstone {
+			m.p.fail("the tombstone of key %d at offset %d is gone, node %d has an older record at %d and nothing from %d on synced", key, at, id, old, synced)
+			return false
+		}
+	}
+	return true
 }
 
 func (m *model) bury(g grave) {
@@ -118,5 +141,23 @@ func (m *model) passed(r *rep, from int64) {
 			m.p.fail("node %d keeps offset %d of key %d, and did not get to see its deletion at %d", r.n.id, at, g.key, g.offset)
 			return
 		}
+	}
+}
+
+// pin keeps tombstones and markers from an offset on in the log.
+func (r *rep) pin(ceiling int64) {
+	if !r.part.compacted {
+		return
+	}
+	if m := r.n.s.mutant; m.inSyncCeiling && ceiling >= 0 && r.role != replica.Idle {
+		ceiling = max(ceiling, r.hw)
+	}
+	r.ceiling, r.highest = ceiling, max(r.highest, ceiling)
+	old := r.unpin
+	if r.unpin = func() {}; !r.n.s.mutant.noCeiling {
+		r.unpin = r.log.PinRemoval("replicas", ceiling)
+	}
+	if old != nil {
+		old()
 	}
 }

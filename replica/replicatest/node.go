@@ -47,12 +47,6 @@ type node struct {
 	acts    []replica.Action
 }
 
-// setting is what a node knows of one.
-type setting struct {
-	value    int
-	revision int64
-}
-
 func newNode(s *sim, id replica.NodeID) *node {
 	n := &node{s: s, id: id}
 	n.disk = vfstest.NewCrash(vfstest.CrashOptions{NoMmap: true, Now: n.wall})
@@ -333,30 +327,6 @@ func (n *node) readStore() {
 			at.assign(p, p.assign)
 		} else {
 			at.dismiss()
-		}
-	}
-}
-
-// minISR is min.insync.replicas of a topic, as far as the node knows.
-func (n *node) minISR(t *topic) int {
-	if t.index < len(n.mins) {
-		return t.minISR(n.mins[t.index].value)
-	}
-	return t.minISR(0)
-}
-
-// learn takes news of a topic's min.insync.replicas.
-func (n *node) learn(t *topic, value int, revision int64) {
-	for t.index >= len(n.mins) {
-		n.mins = append(n.mins, setting{})
-	}
-	if m := &n.mins[t.index]; revision > m.revision {
-		changed := m.value != value
-		*m = setting{value, revision}
-		for _, slot := range t.slots {
-			if r := n.seats[slot].rep; changed && r != nil && r.p != nil {
-				r.step(replica.Reconfigure{Config: r.config()})
-			}
 		}
 	}
 }

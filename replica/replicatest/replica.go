@@ -203,24 +203,6 @@ func (r *rep) act(a *replica.Action) {
 	}
 }
 
-// pin keeps tombstones and markers from an offset on in the log.
-func (r *rep) pin(ceiling int64) {
-	if !r.part.compacted {
-		return
-	}
-	if m := r.n.s.mutant; m.inSyncCeiling && ceiling >= 0 && r.role != replica.Idle {
-		ceiling = max(ceiling, r.hw)
-	}
-	r.ceiling, r.highest = ceiling, max(r.highest, ceiling)
-	old := r.unpin
-	if r.unpin = func() {}; !r.n.s.mutant.noCeiling {
-		r.unpin = r.log.PinRemoval("replicas", ceiling)
-	}
-	if old != nil {
-		old()
-	}
-}
-
 // failed is a replica that gave up: the process has to begin anew.
 func (r *rep) failed(err error) {
 	n, s := r.n, r.n.s

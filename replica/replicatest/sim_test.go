@@ -79,7 +79,9 @@ func TestClustersKeepWhatTheyCommit(t *testing.T) {
 	}
 	t.Logf("\n%v", total)
 	for _, what := range []string{"kills", "tails lost", "elections", "truncations", "isr shrinks", "isr expands", "messages lost", "messages repeated",
-		"moves that ended", "leaders that went home", "controllers elected", "transactions aborted", "records acknowledged by all", "records consumed"} {
+		"moves that ended", "leaders that went home", "controllers elected", "transactions aborted", "records acknowledged by all", "records consumed",
+		"tombstones removed", "markers removed", "partitions deleted", "partitions made in the storm", "strays", "changes of min.insync.replicas",
+		"aborted transactions compared", "producers compared", "ends of transactions asked for again"} {
 		if total[what] == 0 {
 			t.Errorf("too quiet: no %s in %d runs", what, total["runs"])
 		}

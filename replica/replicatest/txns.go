@@ -90,15 +90,16 @@ func (p *part) compareTxns() {
 func withoutProducers(raw []byte) {
 	for len(raw) > 0 {
 		b, rest, err := record.Next(raw)
-		if err != nil || b.Control() {
+		if err != nil {
 			return
 		}
 		batch := raw[:len(raw)-len(rest)]
-		binary.BigEndian.PutUint16(batch[21:], binary.BigEndian.Uint16(batch[21:])&^0x10)
+		if raw = rest; b.Control() || b.Transactional() {
+			continue
+		}
 		for i := 43; i < 57; i++ {
 			batch[i] = 0xff
 		}
 		binary.BigEndian.PutUint32(batch[17:], crc32.Checksum(batch[21:], crc32.MakeTable(crc32.Castagnoli)))
-		raw = rest
 	}
 }
