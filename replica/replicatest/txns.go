@@ -9,8 +9,8 @@ import (
 	"github.com/partlog/partlog/record"
 )
 
-// aborted are the aborted transactions that begin at or above start, as a full scan of what is committed finds them.
-func (m *model) aborted(start int64) (list []log.AbortedTxn) {
+// aborted are the aborted transactions, as a full scan of what is committed finds them.
+func (m *model) aborted() (list []log.AbortedTxn) {
 	open := map[int64]int64{}
 	for o, e := range m.committed {
 		switch e.kind {
@@ -21,7 +21,7 @@ func (m *model) aborted(start int64) (list []log.AbortedTxn) {
 				}
 			}
 		case abortMarker, commitMarker:
-			if first, ok := open[int64(e.id)]; ok && e.kind == abortMarker && first >= start {
+			if first, ok := open[int64(e.id)]; ok && e.kind == abortMarker {
 				list = append(list, log.AbortedTxn{ProducerID: int64(e.id), FirstOffset: first, LastOffset: int64(o)})
 			}
 			delete(open, int64(e.id))
@@ -50,7 +50,11 @@ func (p *part) compareTxns() {
 	for _, id := range p.state.Replicas {
 		start = max(start, p.rep(id).log.Offsets().LogStart)
 	}
-	want := m.aborted(start)
+	begun := map[int64]bool{} // ends of those that began below
+	want := slices.DeleteFunc(m.aborted(), func(t log.AbortedTxn) bool {
+		begun[t.LastOffset] = t.FirstOffset < start
+		return t.FirstOffset < start
+	})
 	s.counts.add("aborted transactions compared", int64(len(want)))
 	var of []known
 	for _, id := range p.state.Replicas {
@@ -60,7 +64,7 @@ func (p *part) compareTxns() {
 			p.fail("node %d cannot list its aborted transactions: %v", id, err)
 			return
 		}
-		list = slices.DeleteFunc(slices.Clone(list), func(t log.AbortedTxn) bool { return t.FirstOffset < start })
+		list = slices.DeleteFunc(slices.Clone(list), func(t log.AbortedTxn) bool { return t.FirstOffset < start || begun[t.LastOffset] })
 		for i := range list {
 			list[i].LastStable = 0
 		}
