@@ -77,6 +77,7 @@ func (r *runner) do(a *Action) Event {
 		if o := l.Offsets(); o.LogEnd == a.Fetch.Offset { // syncs that the core was not told of
 			a.Fetch.Unsynced = max(o.LogEnd-o.Durable, 0)
 		}
+		a.Fetch.MaxBytes = min(a.Fetch.MaxBytes, l.Config().SegmentBytes) // no append takes more
 		r.node.send(a.To, r.tp, a.Fetch)
 	case Reply:
 		r.reply(a)

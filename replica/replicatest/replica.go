@@ -181,6 +181,7 @@ func (r *rep) act(a *replica.Action) {
 	case replica.SendFetch:
 		s.counts.add("fetches", 1)
 		to, f := a.To, a.Fetch
+		f.MaxBytes = min(f.MaxBytes, r.log.Config().SegmentBytes) // no append takes more
 		if s.mutant.unsynced {
 			f.Unsynced = 0
 		}
