@@ -22,10 +22,13 @@ type LogState struct {
 type (
 	// Assign says who leads and who replicates. Older news are ignored. The slices are copied.
 	Assign struct {
-		TopicID        [16]byte
-		Leader         NodeID // NoNode: nobody may
-		LeaderEpoch    int32
-		PartitionEpoch int32 // grows with every change of the partition
+		TopicID     [16]byte
+		Leader      NodeID // NoNode: nobody may
+		LeaderEpoch int32
+		// PartitionEpoch grows with every change of the partition. 0 says that it has just been made: a node that has no log of it has
+		// lost none. With a larger one a log that is not there counts as lost if the Dir was not stopped cleanly, and its replica is
+		// put out of sync until it has caught up.
+		PartitionEpoch int32
 		Replicas       []NodeID
 		ISR            []NodeID
 		// Adding and Removing are the parts of Replicas that a reassignment brings and takes away; they are informative.
@@ -63,7 +66,9 @@ type (
 	Reconfigure struct{ Config Config }
 )
 
-// Requests. Each gets one Reply with its Tag, which the caller chooses; only Produce with Acks 0 and Withdraw get none.
+// Requests. Each gets one Reply with its Tag, and only Produce with Acks 0 and Withdraw get none. Tags are the shell's: no two
+// requests that are not answered may have the same. What came from elsewhere with a tag of its sender gets another one here, and the
+// answer goes out under the sender's; a Reply does not say whom it is for.
 type (
 	// Produce appends one encoded batch. Raw is handed on and must not be touched until DoAppend was carried out.
 	Produce struct {

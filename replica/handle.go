@@ -48,7 +48,8 @@ func (e *RefusedError) Unwrap() []error {
 
 // Append appends one encoded batch with base offset 0 and waits as acks says: 0 not at all (Base and Last are -1, and raw is
 // copied), 1 until it is in the leader's log, -1 until all in-sync replicas have it and it is committed. raw is rewritten in
-// place as log.Log.AppendBatches does, and is the caller's again when Append returns. ctx's deadline is the request's timeout.
+// place as log.Log.AppendBatches does, and is the caller's again when Append returns. ctx's deadline is the request's timeout;
+// without one it is 30 s.
 //
 // *RefusedError: it is not in the log, and Code says why. *log.UnconfirmedError: it is in this leader's log, but not known
 // to be committed: its Err is ctx's, RequestTimedOut, NotEnoughReplicasAfterAppend, or NotLeaderOrFollower when the
@@ -141,7 +142,8 @@ func (h *Handle) gone() error {
 }
 
 // Log is the replica's log, for reading: its high watermark is what is committed, as far as this replica knows. nil until it
-// is open. It must not be appended to or truncated; a replica that failed and was made anew has another.
+// is open. It must not be appended to or truncated: nothing would stop that, and replicas would differ for good. A replica that failed and
+// was made anew has another.
 func (h *Handle) Log() *log.Log { return h.r.log.Load() }
 
 // TopicPartition names the partition.

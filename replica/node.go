@@ -130,7 +130,8 @@ type Node struct {
 var inUse sync.Map
 
 // NewNode begins to serve the transport. The logs are opened as partitions are assigned. After a Dir that was not stopped
-// cleanly (log.Dir.CleanShutdown) its replicas say so until they have caught up. *NodeConfigError: Dir or Transport are missing, or another node's.
+// cleanly (log.Dir.CleanShutdown; a new one was not) its replicas say so until they have caught up, but for those of partitions
+// that have just been made (Assign.PartitionEpoch 0). *NodeConfigError: Dir or Transport are missing, or another node's.
 func NewNode(c NodeConfig) (*Node, error) {
 	switch {
 	case c.Dir == nil:
