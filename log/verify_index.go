@@ -259,19 +259,28 @@ func (c *folderCheck) gap(bytes int64) {
 // leaves a time index entry or a new leader epoch, or nothing if no timestamp grew. More bytes than the interval for each
 // place where all that could have been prove that entries are missing. The interval is at most the smallest distance
 // between entries of the log, or, as the setting may be changed and an index built anew under another one, of this index; the
-// default of 4096 is believed in unless entries speak against it, and what the caller says in any case.
+// default of 4096 is believed in unless entries speak against it, and what the caller says in any case. An index without any
+// entry may belong to a segment that ended before the first one was due under the widest interval that others show.
 func (c *folderCheck) judgeSparse() {
 	const maxRestarts = 1000 // in the life of one segment
 	interval, given := c.o.IndexInterval, c.o.IndexInterval > 0
 	if !given {
 		interval = defaults.IndexIntervalBytes
 	}
+	widest := int64(0)
+	for _, s := range c.sparse {
+		widest = max(widest, s.closest)
+	}
 	for _, s := range c.sparse {
 		least := interval
 		if c.narrowest > 0 && (!given && s.restarts >= 5 || c.narrowest > interval) {
 			least = c.narrowest
 		}
-		if !given {
+		switch {
+		case given:
+		case s.entries == 0:
+			least = max(least, widest)
+		default:
 			least = max(least, s.closest)
 		}
 		if s.bytes > least*(1+min(s.restarts, maxRestarts)) {

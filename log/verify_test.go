@@ -91,6 +91,18 @@ func TestAnIndexOfAWiderIntervalIsNotTakenForOneCutShort(t *testing.T) {
 		b.clock.advance(time.Second)
 		b.add(strings.Repeat("x", 1000))
 	}
+	if err := b.Roll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b.cfg.IndexIntervalBytes = 64 << 10
+	b.reopen()
+	if err := b.Roll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 40 { // no entry at all
+		b.clock.advance(time.Second)
+		b.add(strings.Repeat("x", 1000))
+	}
 	if err := b.dir.Close(); err != nil {
 		t.Fatal(err)
 	}
