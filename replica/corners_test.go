@@ -180,3 +180,11 @@ func TestALeaderThatGoesOnMeasuresFromTheStartOfItsEpoch(t *testing.T) {
 	l.lead(2, 1, 2, 3)
 	require.Equal(t, int64(8), l.p.Status().Followers[0].FetchedLeaderEnd)
 }
+
+func TestAReplicaStaysTheNodeItIs(t *testing.T) {
+	l := newLab(t, Config{}, filled(0))
+	l.step(Reconfigure{Config{Self: 9, MinISR: 2}})
+	l.lead(1, 1)
+	require.Equal(t, Leader, l.p.Status().Role)
+	require.True(t, l.p.Status().UnderMin)
+}
