@@ -28,7 +28,7 @@ type aborts struct {
 
 	seg    *segment.Segment // whose index is read next, behind the first read entries; nil: not begun
 	read   int64
-	recent int // of view.recent, likewise
+	recent int64 // marker of the last one taken from view.recent; -1: none was
 }
 
 // hides says whether a batch is not for read-committed readers: a marker, or data of an aborted transaction. own are the
@@ -82,13 +82,17 @@ func (a *aborts) collect(own segments, from, upTo int64) error {
 			a.seg = nil // deleted, rewritten, or opened anew
 		}
 		if a.seg == nil {
-			a.list, a.read, a.recent = a.list[:0], 0, 0
+			a.list, a.read, a.recent = a.list[:0], 0, -1
+		}
+		var recent []segment.AbortedTxn
+		if a.v.recent != nil {
+			recent = a.v.recent() // before the indexes: what is not in it any more is in one of them
 		}
 		a.list = slices.DeleteFunc(a.list, func(t segment.AbortedTxn) bool { return t.LastOffset < from })
 		err := a.advance(segs, from, upTo)
 		switch {
 		case err == nil:
-			a.lately(from)
+			a.lately(recent, from, upTo)
 			slices.SortFunc(a.list, byProducer)
 			a.list = slices.CompactFunc(a.list, func(x, y segment.AbortedTxn) bool { return byProducer(x, y) == 0 })
 			a.from, a.upTo = from, upTo
@@ -119,7 +123,7 @@ func (a *aborts) advance(segs segments, from, upTo int64) error {
 		}
 		n, complete, err := segs[i].AbortedFrom(a.read, upTo, take)
 		a.read += n
-		gone := err == nil && a.v.intact != nil && !a.v.intact(segs[i])
+		gone := err == nil && a.v.intact != nil && !a.v.intact(segs[i], a.read, complete)
 		if gone || errors.Is(err, segment.ErrCorrupt) { // what looked right in it need not be
 			a.list = slices.DeleteFunc(a.list, func(t segment.AbortedTxn) bool { return t.LastOffset >= segs[i].Base() })
 			complete, err = a.v.instead(segs[:i+1], upTo, take)
@@ -135,21 +139,20 @@ func (a *aborts) advance(segs segments, from, upTo int64) error {
 	return nil
 }
 
-// lately adds what the indexes may not have yet.
-func (a *aborts) lately(from int64) {
-	if a.v.recent == nil {
-		return
-	}
-	all := a.v.recent()
-	if a.recent > len(all) {
-		a.recent = 0
-	}
-	for _, t := range all[a.recent:] {
-		if t.LastOffset >= from {
-			a.list = append(a.list, t)
+// lately adds what the indexes may not have yet, in the order of the markers, and goes on where it stopped.
+func (a *aborts) lately(all []segment.AbortedTxn, from, upTo int64) {
+	for _, t := range all[firstBehind(all, max(a.recent+1, from)):] {
+		a.list = append(a.list, t)
+		if a.recent = t.LastOffset; t.LastStable >= upTo {
+			return
 		}
 	}
-	a.recent = len(all)
+}
+
+// firstBehind is the place of the first transaction whose marker is at or above offset.
+func firstBehind(all []segment.AbortedTxn, offset int64) int {
+	i, _ := slices.BinarySearchFunc(all, offset, func(t segment.AbortedTxn, offset int64) int { return cmp.Compare(t.LastOffset, offset) })
+	return i
 }
 
 // aborted collects the transactions that have something in [from, upTo), by producer and first offset, for a reader of own.

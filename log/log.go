@@ -85,11 +85,13 @@ type view struct {
 	// something was read that what is known does not explain.
 	refresh func(doubt bool) error
 
-	// recent are aborted transactions that the indexes may not have yet; nil where the writer is this Log. What it returns
-	// is not changed any more.
-	recent  func() []segment.AbortedTxn
-	intact  func(*segment.Segment) bool // a Reader: the segment's files are still the ones that were opened; nil in a Log
-	spoiled spoils                      // stand in for damaged indexes of aborted transactions
+	// recent are aborted transactions that the indexes may not have yet, in the order of their markers; nil where the writer
+	// is this Log. What it returns is not changed any more.
+	recent func() []segment.AbortedTxn
+	// intact says, in a Reader, whether the files of a segment are still the ones that were opened, and whether it can be that
+	// its index of aborted transactions has read entries, or at least as many (more). Nil in a Log.
+	intact  func(seg *segment.Segment, read int64, more bool) bool
+	spoiled spoils // stand in for damaged indexes of aborted transactions
 }
 
 // over says that nothing can be read any more, or could ever be.

@@ -51,8 +51,13 @@ type Reader struct {
 	logStart int64 // as the checkpoint has it
 	points   map[string]point
 	state    *producerstate.State // of all below known.offset
-	aborted  []segment.AbortedTxn // found in what was walked; only appended to
 	shut     bool
+
+	// aborted are the transactions that were found in what was walked, in the order of their markers, but for those of
+	// segments whose indexes have them: held says how many entries these had at the least. What readers were given is not
+	// changed.
+	aborted []segment.AbortedTxn
+	held    map[*segment.Segment]int64
 }
 
 // OpenReader opens a partition folder for reading. Its checkpoints are read from the folder above it; malformed or

@@ -43,7 +43,8 @@ type stamp struct {
 func (r *Reader) begin() error {
 	r.readMarks()
 	r.bad = -1
-	r.state, r.aborted = producerstate.New(producerstate.Config{ExpireAfter: -1}, 0), nil
+	r.state = producerstate.New(producerstate.Config{ExpireAfter: -1}, 0)
+	r.aborted, r.held = nil, map[*segment.Segment]int64{}
 	segs, err := r.openAll(nil, nil)
 	if err != nil {
 		return err
@@ -202,6 +203,7 @@ func (r *Reader) replace(segs segments) {
 	r.list.Store(&segs)
 	for _, seg := range old {
 		if !slices.Contains(segs, seg) {
+			delete(r.held, seg)
 			seg.Abandon() // it only closes files that were read
 		}
 	}
@@ -211,6 +213,9 @@ func (r *Reader) replace(segs segments) {
 func (r *Reader) advance(segs segments) error {
 	for i := max(0, segs.floor(r.known.base)); i < len(segs); i++ {
 		if segs[i].Base() != r.known.base {
+			if i > 0 {
+				r.entrust(segs[i-1])
+			}
 			r.known = start(segs[i])
 		}
 		err := r.walk(segs[i])
@@ -392,6 +397,7 @@ func (r *Reader) beginProducers(segs segments, from int) error {
 			}
 			r.aborted = appendAborted(r.aborted, r.state.Replay(b), 0)
 		}
+		r.entrust(segs[i])
 		if err := segs[i].Park(); err != nil {
 			return err
 		}
@@ -400,12 +406,34 @@ func (r *Reader) beginProducers(segs segments, from int) error {
 	return nil
 }
 
+// entrust forgets the aborted transactions of a segment that grows no more, if its index has every one of them: a log has
+// as many as it likes, and they would all stay in memory. A writer has them in the index before it begins the next segment.
+// Those that are not there, of a log that lost its power, say, are kept. The caller holds mu.
+func (r *Reader) entrust(seg *segment.Segment) {
+	first := firstBehind(r.aborted, seg.Base())
+	own := r.aborted[first:]
+	if len(own) == 0 {
+		return
+	}
+	n, _, err := seg.AbortedFrom(0, math.MaxInt64, func(t segment.AbortedTxn) {
+		if len(own) > 0 && t.LastOffset == own[0].LastOffset && t.ProducerID == own[0].ProducerID && t.FirstOffset <= own[0].FirstOffset {
+			own = own[1:]
+		}
+	})
+	if err != nil || len(own) > 0 || !r.asKnown(seg) {
+		return
+	}
+	r.held[seg] = n
+	r.aborted = slices.Clone(r.aborted[:first])
+}
+
 // stillThere says whether the writer has neither deleted nor rewritten a segment since it was opened. It renames the .log
-// first, so what was read of the other files before is right if this says so.
-func (r *Reader) stillThere(seg *segment.Segment) bool {
+// first, so what was read of the other files before is right if this says so. An index of aborted transactions that has
+// fewer entries than were seen in it is just being written anew.
+func (r *Reader) stillThere(seg *segment.Segment, read int64, more bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.asKnown(seg)
+	return (more || read >= r.held[seg]) && r.asKnown(seg)
 }
 
 func (r *Reader) recentlyAborted() []segment.AbortedTxn {
