@@ -54,7 +54,9 @@ type sim struct {
 
 	counts  Counts
 	history []string
-	marked  bool // the last line of it is one of high watermarks
+	said    string // what its last line says
+	again   int    // how often
+	marked  bool   // the last line of it is one of high watermarks
 	failure string
 	digest  uint64
 }
@@ -210,11 +212,18 @@ func (s *sim) fail(format string, args ...any) {
 	}
 }
 
-// note writes history; its arguments must be cheap.
+// note writes history, what is said again at once on one line; its arguments must be cheap.
 func (s *sim) note(format string, args ...any) {
 	if s.Options.History {
 		s.marked = false
-		s.history = append(s.history, fmt.Sprintf("%9.3f  ", float64(s.now.Microseconds())/1000)+fmt.Sprintf(format, args...))
+		at, what := float64(s.now.Microseconds())/1000, fmt.Sprintf(format, args...)
+		if s.again++; what == s.said {
+			last := &s.history[len(s.history)-1]
+			*last = fmt.Sprintf("%s%s (%d times, the last one at %.3f)", (*last)[:11], what, s.again, at)
+			return
+		}
+		s.said, s.again = what, 1
+		s.history = append(s.history, fmt.Sprintf("%9.3f  ", at)+what)
 	}
 }
 
