@@ -241,5 +241,8 @@ func (r *runner) pose(q *question, withdrawn bool) {
 	case EpochRequest:
 		e.Tag = q.tag
 		r.step(e)
+	case OffsetRequest:
+		e.Tag = q.tag
+		r.lookUp(e)
 	}
 }

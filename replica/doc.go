@@ -1,6 +1,6 @@
 // Package replica is Kafka's replication: leader, followers, in-sync replicas, high watermark, leader epochs. It has two floors.
 //
-//	clients      Handle, Remote       append, fetch, end transactions, ask where epochs ended; here, or at another node
+//	clients      Handle, Remote       append, fetch, look up offsets, end transactions, ask where epochs ended; here, or at another node
 //	shell        Node, Transport      the replicas of one broker over the logs of a log.Dir: goroutines, time, network
 //	core         Partition            one replica as a pure state machine
 //

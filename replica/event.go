@@ -122,6 +122,24 @@ type (
 		LeaderEpoch int32 // under which the request is made; -1 unchecked
 		Epoch       int32
 	}
+	// AppendRequest is a Produce of a client of another node; a Partition is given the Produce.
+	AppendRequest struct {
+		From        NodeID // who asks over the Transport
+		Tag         uint64
+		Raw         []byte
+		Acks        int8
+		Timeout     time.Duration
+		LeaderEpoch int32 // under which the request is made; -1 unchecked
+		BrokerEpoch int64 // of who asks; -1 unknown
+	}
+	// OffsetRequest asks for an offset (ListOffsets); a Partition is asked by View.
+	OffsetRequest struct {
+		From        NodeID
+		Tag         uint64
+		At          int64 // a time, Latest, Earliest, MaxTime
+		Isolation   log.Isolation
+		LeaderEpoch int32 // under which the request is made; -1 unchecked
+	}
 	// FetchResponse is the leader's Reply to a SendFetch. Without an answer the shell may say NetworkException.
 	FetchResponse struct {
 		From   NodeID
@@ -187,6 +205,8 @@ func (EndTxn) event()        {}
 func (Withdraw) event()      {}
 func (FetchRequest) event()  {}
 func (EpochRequest) event()  {}
+func (AppendRequest) event() {}
+func (OffsetRequest) event() {}
 func (FetchResponse) event() {}
 func (Appended) event()      {}
 func (Read) event()          {}

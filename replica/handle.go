@@ -19,7 +19,7 @@ type Handle struct{ r *runner }
 // NotLeaderOrFollower) and the like.
 type RefusedError struct {
 	Partition   log.TopicPartition
-	Request     string // what was asked for: "append to", "end of a transaction in", "fetch from", "end of an epoch in"
+	Request     string // what was asked for: "append to", "end of a transaction in", "fetch from", "end of an epoch in", "offset in"
 	Code        ErrorCode
 	Leader      NodeID // who leads, as far as this replica knows; NoNode
 	LeaderEpoch int32  // its epoch; -1 unknown
@@ -56,10 +56,19 @@ func (e *RefusedError) Unwrap() []error {
 // leadership ended meanwhile and whether it survives is the next leader's to say. ctx's error alone: it is not in the
 // log. ErrNodeClosed, ErrNoReplica.
 func (h *Handle) Append(ctx context.Context, raw []byte, acks int8) (log.Appended, error) {
+	return h.Produce(ctx, raw, acks, ProduceOptions{})
+}
+
+// Produce is Append with what else a producer may ask for.
+func (h *Handle) Produce(ctx context.Context, raw []byte, acks int8, o ProduceOptions) (log.Appended, error) {
 	if _, err := record.View(raw); err != nil {
-		return nothing, &RefusedError{Partition: h.r.tp, Request: appendTo, Code: CorruptMessage, Leader: NoNode, LeaderEpoch: -1, Cause: err}
+		return nothing, notABatch(h.r.tp, err)
 	}
 	c := newCall(raw, acks)
+	if o.LeaderEpoch != nil {
+		epoch := *o.LeaderEpoch
+		c.epoch = &epoch
+	}
 	if acks == 0 {
 		c.raw, c.acks = bytes.Clone(raw), 1 // the replica answers, so that the request can be counted; nobody listens
 	}
@@ -180,6 +189,7 @@ type call struct {
 	raw     []byte
 	marker  *EndTxn // nil: raw is appended
 	acks    int8
+	epoch   *int32 // leader epoch under which it is asked for; nil unchecked
 	timeout time.Duration
 	state   atomic.Int32
 	done    chan Result   // of capacity 1
@@ -251,6 +261,7 @@ const (
 	endTxnIn  = "end of a transaction in"
 	fetchFrom = "fetch from"
 	epochIn   = "end of an epoch in"
+	offsetIn  = "offset in"
 )
 
 // produce hands a call to the core.
@@ -262,5 +273,5 @@ func (r *runner) produce(c *call) {
 		r.step(*m)
 		return
 	}
-	r.step(Produce{Tag: r.lastTag, Raw: c.raw, Acks: c.acks, Timeout: c.timeout, Extra: c})
+	r.step(Produce{Tag: r.lastTag, Raw: c.raw, Acks: c.acks, Timeout: c.timeout, LeaderEpoch: c.epoch, Extra: c})
 }

@@ -307,6 +307,23 @@ func (n *Node) deliver(e Envelope) {
 			return
 		}
 		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
+	case OffsetRequest:
+		m.From = NoNode
+		if r != nil {
+			r.post(mail{event: m, remote: true, from: e.From})
+			return
+		}
+		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
+	case AppendRequest:
+		m.From = e.From
+		switch {
+		case r == nil:
+			n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
+		case !r.post(mail{event: m, remote: true, from: e.From}): // it is not in the log, and can be asked for again
+			n.answer(e.From, e.Partition, m.Tag, true, refusal(RequestTimedOut))
+		}
+	case Lost:
+		n.lost(e.From)
 	case EndTxn:
 		m.From = e.From
 		if r != nil {
@@ -332,12 +349,33 @@ func (n *Node) deliver(e Envelope) {
 
 // answer sends the Result of a request, to a follower or to who asked as a client.
 func (n *Node) answer(to NodeID, tp log.TopicPartition, tag uint64, client bool, res Result) {
-	res.Cause = nil
+	res.Cause = farError(res.Cause)
 	if client {
 		n.send(to, tp, Answer{From: n.conf.Self, Tag: tag, Result: res})
 		return
 	}
 	n.send(to, tp, FetchResponse{From: n.conf.Self, Tag: tag, Result: res})
+}
+
+// lost has whoever waits for an answer of a node ask again.
+func (n *Node) lost(node NodeID) {
+	n.asking.Lock()
+	for _, w := range n.awaited {
+		if w.from == node {
+			select {
+			case w.lost <- struct{}{}:
+			default:
+			}
+		}
+	}
+	n.asking.Unlock()
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, r := range n.replicas {
+		if NodeID(r.fetchAt.Load()) == node {
+			r.post(mail{event: Lost{}, from: node})
+		}
+	}
 }
 
 // send hands a message to the transport, or to this node itself: no transport need know the way there.

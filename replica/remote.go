@@ -10,7 +10,7 @@ import (
 )
 
 // Remote is a replica of another node, asked over the Transport. What is not answered within Config.FetchLimit is asked again,
-// until ctx ends: whether the node is down, unknown to the Transport or slow cannot be told apart, and the error is ctx's. It is
+// and sooner if the transport says that something may be lost (Lost), until ctx ends: whether the node is down, unknown to the Transport or slow cannot be told apart, and the error is ctx's. It is
 // safe for concurrent use.
 type Remote struct {
 	node *Node
@@ -93,12 +93,14 @@ func (n *Node) brokerEpoch() int64 {
 // awaited is who waits for the Answer of a node.
 type awaited struct {
 	from   NodeID
-	answer chan Message // of capacity 1; what comes second is not needed
+	answer chan Message  // of capacity 1; what comes second is not needed
+	lost   chan struct{} // of capacity 1: the transport says that the answer may not come
 }
 
 // asking is how a request is repeated until it is answered.
 type asking struct {
 	patience   time.Duration // how long the other side may take by what the request itself says
+	once       bool          // it is sent once; without an answer the error is RequestTimedOut or NetworkException
 	lastCounts bool          // an answer to what was sent before the last time means nothing
 }
 
@@ -118,8 +120,16 @@ func (n *Node) ask(ctx context.Context, at NodeID, tp log.TopicPartition, how as
 	return a.Result, nil
 }
 
+// nextAsk is a tag that no request of this node had before.
+func (n *Node) nextAsk() uint64 {
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	n.lastAsk++
+	return n.lastAsk
+}
+
 func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, how asking, request func(tag uint64) Message) (Message, error) {
-	wait := awaited{at, make(chan Message, 1)}
+	wait := awaited{at, make(chan Message, 1), make(chan struct{}, 1)}
 	pause := how.patience + n.conf.Config.withDefaults().FetchLimit
 	var tags []uint64
 	forget := func() {
@@ -132,9 +142,8 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 	}
 	defer forget()
 	for {
+		tag := n.nextAsk()
 		n.asking.Lock()
-		n.lastAsk++
-		tag := n.lastAsk
 		n.awaited[tag] = wait
 		n.asking.Unlock()
 		tags = append(tags, tag)
@@ -145,6 +154,27 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 			again.Stop()
 			return m, nil
 		case <-again.C:
+			if how.once {
+				return nil, fmt.Errorf("replica: node %d has not answered about %s: %w", at, tp, RequestTimedOut)
+			}
+		case <-wait.lost:
+			again.Stop()
+			if how.once {
+				return nil, fmt.Errorf("replica: the connection to node %d broke: %w", at, NetworkException)
+			}
+			breath := time.NewTimer(min(n.conf.Config.withDefaults().Backoff, pause)) // the answer may be here, or the node down
+			select {
+			case m := <-wait.answer:
+				breath.Stop()
+				return m, nil
+			case <-breath.C:
+			case <-ctx.Done():
+				breath.Stop()
+				return nil, fmt.Errorf("replica: node %d has not answered about %s: %w", at, tp, ctx.Err())
+			case <-n.ctx.Done():
+				breath.Stop()
+				return nil, ErrNodeClosed
+			}
 		case <-ctx.Done():
 			again.Stop()
 			return nil, fmt.Errorf("replica: node %d has not answered about %s: %w", at, tp, ctx.Err())

@@ -11,8 +11,9 @@ const (
 
 // far counts the requests of other nodes that are not answered, so that no node can leave any number of them here.
 type far struct {
-	of  map[asker]int // by node and client
-	all int
+	of    map[asker]int // by node and client
+	all   int
+	bytes int64
 }
 
 func (f *far) add(a asker) bool {
@@ -20,7 +21,11 @@ func (f *far) add(a asker) bool {
 	if !a.client {
 		limit = farOfFollower
 	}
-	a.tag = 0
+	if f.bytes > 0 && f.bytes+a.size > remoteBytes {
+		return false
+	}
+	size := a.size
+	a.tag, a.size = 0, 0
 	if f.all >= farLimit || f.of[a] >= limit {
 		return false
 	}
@@ -29,6 +34,7 @@ func (f *far) add(a asker) bool {
 	}
 	f.of[a]++
 	f.all++
+	f.bytes += size
 	return true
 }
 
@@ -37,7 +43,8 @@ func (f *far) remove(a asker) {
 	if a.call != nil || a.question != nil {
 		return
 	}
-	a.tag = 0
+	f.bytes -= a.size
+	a.tag, a.size = 0, 0
 	if f.of[a]--; f.of[a] == 0 {
 		delete(f.of, a)
 	}

@@ -37,6 +37,7 @@ type asker struct {
 	node     NodeID    // another node
 	tag      uint64    // that calls the request this
 	client   bool      // and is no follower
+	size     int64     // bytes of records that wait with it
 }
 
 // runner owns a replica: its mailbox, its core, its log and its timer. It runs in the node's fast pool when there is mail,
@@ -57,8 +58,9 @@ type runner struct {
 	core   *Partition // nil until the log is open
 	err    error      // why it is not; guarded by coreMu
 
-	log   atomic.Pointer[log.Log] // nil until it is open
-	armed atomic.Int64            // Unix ns of the Tick that the clock will give; 0: none
+	log     atomic.Pointer[log.Log] // nil until it is open
+	armed   atomic.Int64            // Unix ns of the Tick that the clock will give; 0: none
+	fetchAt atomic.Int32            // where the last fetch was sent
 
 	// Of the running goroutine.
 	conf       Config
@@ -69,6 +71,8 @@ type runner struct {
 	asked      map[uint64]asker
 	far        far  // requests of other nodes that are not answered
 	ends       ends // what other nodes asked to end
+	copies     copies
+	fetchTag   uint64 // of the last fetch
 	lastTag    uint64
 	actions    []Action
 	pending    []Event
@@ -97,8 +101,8 @@ func newRunner(n *Node, tp log.TopicPartition) *runner {
 func (r *runner) post(m mail) bool {
 	r.mailMu.Lock()
 	size := int64(0)
-	if e, ok := m.event.(FetchResponse); ok {
-		size = int64(len(e.Result.Raw))
+	if e, ok := m.event.(Message); ok {
+		size = recordsOf(e)
 	}
 	if r.closed || m.remote && (r.remotes >= remoteLimit || r.bytes > 0 && r.bytes+size > remoteBytes) {
 		r.mailMu.Unlock()
@@ -188,6 +192,20 @@ func (r *runner) take(m mail) {
 				r.step(e)
 			}
 			return
+		case OffsetRequest:
+			if tag, ok := r.remote(m.from, e.Tag, true); ok {
+				e.Tag = tag
+				r.lookUp(e)
+			}
+			return
+		case AppendRequest:
+			r.appendFor(e)
+			return
+		case Lost:
+			if NodeID(r.fetchAt.Load()) == m.from && r.fetchTag != 0 {
+				r.step(FetchResponse{From: m.from, Tag: r.fetchTag, Result: refusal(NetworkException)})
+			}
+			return
 		case EndTxn:
 			if r.ends.old(&e) {
 				return
@@ -216,7 +234,10 @@ func (r *runner) take(m mail) {
 
 // remote notes who asks, and gives the request a tag of this node. False if too many wait already: it is lost, and asked again.
 func (r *runner) remote(from NodeID, tag uint64, client bool) (uint64, bool) {
-	to := asker{node: from, tag: tag, client: client}
+	return r.remoteOf(asker{node: from, tag: tag, client: client})
+}
+
+func (r *runner) remoteOf(to asker) (uint64, bool) {
 	if !r.far.add(to) {
 		return 0, false
 	}

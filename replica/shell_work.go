@@ -78,6 +78,8 @@ func (r *runner) do(a *Action) Event {
 			a.Fetch.Unsynced = max(o.LogEnd-o.Durable, 0)
 		}
 		a.Fetch.MaxBytes = min(a.Fetch.MaxBytes, l.Config().SegmentBytes) // no append takes more
+		r.fetchAt.Store(int32(a.To))
+		r.fetchTag = a.Fetch.Tag
 		r.node.send(a.To, r.tp, a.Fetch)
 	case Reply:
 		r.reply(a)
@@ -295,6 +297,10 @@ func (r *runner) refuse(m mail, res Result) {
 		case FetchRequest:
 			r.tell(asker{node: m.from, tag: e.Tag, client: e.From == NoNode}, res)
 		case EpochRequest:
+			r.tell(asker{node: m.from, tag: e.Tag, client: true}, res)
+		case OffsetRequest:
+			r.tell(asker{node: m.from, tag: e.Tag, client: true}, res)
+		case AppendRequest:
 			r.tell(asker{node: m.from, tag: e.Tag, client: true}, res)
 		case EndTxn:
 			r.tell(asker{node: m.from, tag: e.Tag, client: true}, res)

@@ -19,7 +19,7 @@ type Transport interface {
 }
 
 // Message is what nodes say to each other: a FetchRequest and its FetchResponse between replicas; a consumer's FetchRequest (From
-// is NoNode), an EpochRequest, an EndTxn and their Answer between a client of one node and a replica of another; a ControlRequest and its
+// is NoNode), an EpochRequest, an OffsetRequest, an AppendRequest, an EndTxn and their Answer between a client of one node and a replica of another; a ControlRequest and its
 // ControlAnswer between a node and the one whose controller rules.
 type Message interface {
 	Event
@@ -29,8 +29,17 @@ type Message interface {
 func (FetchRequest) message()  {}
 func (FetchResponse) message() {}
 func (EpochRequest) message()  {}
+func (AppendRequest) message() {}
+func (OffsetRequest) message() {}
 func (EndTxn) message()        {}
 func (Answer) message()        {}
+
+// Lost is what a Transport itself says, and never sends: messages between this node and Envelope.From may be lost, because a
+// connection broke, say. What waits for an answer of that node asks again at once. One that does not know never says it.
+type Lost struct{}
+
+func (Lost) event()   {}
+func (Lost) message() {}
 
 // Answer is the Result of what a client of another node asked for.
 type Answer struct {

@@ -16,6 +16,8 @@ import (
 //	|   4    |  1   | len 2 |     4     | bytes | a fixed size, in a fixed order | Answer: 4 + 32 n | a Result: all |
 //	+--------+------+-------+-----------+-------+--------------------------------+------------------+---------------+
 //
+// An Answer's fields end with the cause of a refusal: bits of wireErrors (4), the length of its text (2), the text.
+//
 // length counts what comes behind it. A connection begins with a hello: the magic, the version, the sender's node and the
 // node it means to reach.
 const (
@@ -26,10 +28,16 @@ const (
 	frameAnswer   byte = 5
 	frameControl  byte = 6
 	frameJudged   byte = 7
+	frameAppend   byte = 8
+	frameOffset   byte = 9
+	framePing     byte = 10 // the sender is there; without a partition
 
 	frameHead    = 1 + 2 + 4
 	fetchSize    = 8*8 + 16 + 4*2 + 2 // of the fields of a FetchRequest
 	epochSize    = 8 + 4*2
+	appendSize   = 8*3 + 4 + 1 // and the records
+	offsetSize   = 8*2 + 4 + 1
+	causeSize    = 4 + 2 // before the text
 	endTxnSize   = 8*4 + 4*2 + 2 + 2
 	abortedSize  = 8 * 4
 	controlSize  = 8*2 + 16 + 4*2 + 2 + 2 // and 12 for each member of the set
@@ -37,7 +45,7 @@ const (
 	responseSize = 8*11 + 4*3 + 2 + 2
 	maxTopic     = 249
 	helloSize    = 16
-	wireVersion  = 2
+	wireVersion  = 3
 	helloMagic   = "plrp"
 )
 
@@ -91,8 +99,20 @@ func appendFrame(b []byte, tp log.TopicPartition, m Message) (head, raw []byte) 
 		w.i32(m.CoordinatorEpoch, m.LeaderEpoch)
 		w.b = binary.BigEndian.AppendUint16(w.b, uint16(m.ProducerEpoch))
 		w.b = append(w.b, flag(m.Commit), byte(m.TransactionVersion))
+	case AppendRequest:
+		w.i64(int64(m.Tag), m.BrokerEpoch, int64(m.Timeout))
+		w.i32(m.LeaderEpoch)
+		w.b = append(w.b, byte(m.Acks))
+		raw = m.Raw
+	case ping:
+		w.b = append(w.b, flag(m.lost))
+	case OffsetRequest:
+		w.i64(int64(m.Tag), m.At)
+		w.i32(m.LeaderEpoch)
+		w.b = append(w.b, byte(m.Isolation))
 	case Answer:
 		w.result(m.Tag, &m.Result)
+		w.cause(m.Result.Cause)
 		w.i32(int32(len(m.Result.Aborted)))
 		for _, t := range m.Result.Aborted {
 			w.i64(t.ProducerID, t.FirstOffset, t.LastOffset, t.LastStable)
@@ -119,6 +139,12 @@ func kindOf(m Message) byte {
 		return frameEndTxn
 	case Answer:
 		return frameAnswer
+	case AppendRequest:
+		return frameAppend
+	case OffsetRequest:
+		return frameOffset
+	case ping:
+		return framePing
 	case ControlRequest:
 		return frameControl
 	case ControlAnswer:
@@ -139,7 +165,7 @@ func decodeFrame(b []byte) (tp log.TopicPartition, m Message, err error) {
 		return tp, nil, fmt.Errorf("%w: a topic of %d bytes", ErrFrame, n)
 	}
 	tp.Topic, b = string(b[:n]), b[n:]
-	if err := tp.Validate(); err != nil && !(tp == log.TopicPartition{} && (kind == frameControl || kind == frameJudged)) {
+	if err := tp.Validate(); err != nil && !(tp == log.TopicPartition{} && (kind == frameControl || kind == frameJudged || kind == framePing)) {
 		return tp, nil, fmt.Errorf("%w: %w", ErrFrame, err)
 	}
 	switch {
@@ -156,7 +182,18 @@ func decodeFrame(b []byte) (tp log.TopicPartition, m Message, err error) {
 		m, err = decodeControl(reader{b})
 	case kind == frameJudged && len(b) >= judgedSize:
 		m, err = decodeJudged(reader{b})
-	case kind == frameAnswer && len(b) >= responseSize+4:
+	case kind == frameAppend && len(b) >= appendSize:
+		m, err = decodeAppend(reader{b})
+	case kind == frameOffset && len(b) == offsetSize:
+		r := reader{b}
+		q := OffsetRequest{From: NoNode, Tag: uint64(r.i64()), At: r.i64(), LeaderEpoch: r.i32()}
+		if q.Isolation = log.Isolation(r.b[0]); q.Isolation > log.ReadCommitted || q.At < MaxTime {
+			err = fmt.Errorf("%w: a question for an offset with an unknown field", ErrFrame)
+		}
+		m = q
+	case kind == framePing && len(b) == 1:
+		m = ping{lost: b[0] != 0}
+	case kind == frameAnswer && len(b) >= responseSize+causeSize+4:
 		m, err = decodeAnswer(reader{b})
 	default:
 		err = fmt.Errorf("%w: kind %d of %d bytes", ErrFrame, kind, len(b))
@@ -189,6 +226,9 @@ func decodeResponse(r reader) (Message, error) {
 func decodeAnswer(r reader) (Message, error) {
 	m := Answer{}
 	m.Tag = r.result(&m.Result)
+	if err := r.cause(&m.Result); err != nil {
+		return nil, err
+	}
 	n := r.i32()
 	if n < 0 || int64(n)*abortedSize > int64(len(r.b)) {
 		return nil, fmt.Errorf("%w: %d aborted transactions in %d bytes", ErrFrame, n, len(r.b))
@@ -209,6 +249,47 @@ func decodeEndTxn(r reader) (Message, error) {
 	}
 	return m, nil
 }
+
+func decodeAppend(r reader) (Message, error) {
+	m := AppendRequest{From: NoNode, Tag: uint64(r.i64()), BrokerEpoch: r.i64(), Timeout: time.Duration(r.i64()), LeaderEpoch: r.i32()}
+	m.Acks, m.Raw = int8(r.b[0]), r.b[1:]
+	if m.Timeout < 0 {
+		return nil, fmt.Errorf("%w: an append with a negative timeout", ErrFrame)
+	}
+	return m, nil
+}
+
+// cause takes the error behind a refusal.
+func (r *reader) cause(res *Result) error {
+	kinds := uint32(r.i32())
+	n := int(binary.BigEndian.Uint16(r.b))
+	if r.b = r.b[2:]; n > maxErrorText || n+4 > len(r.b) {
+		return fmt.Errorf("%w: an error of %d bytes", ErrFrame, n)
+	}
+	if n > 0 || kinds != 0 {
+		res.Cause = &RemoteError{string(r.b[:n]), kinds}
+	}
+	r.b = r.b[n:]
+	return nil
+}
+
+func (w *writer) cause(err error) {
+	e := &RemoteError{}
+	if err != nil {
+		e = farError(err).(*RemoteError)
+	}
+	w.i32(int32(e.kinds))
+	w.b = binary.BigEndian.AppendUint16(w.b, uint16(len(e.Text)))
+	w.b = append(w.b, e.Text...)
+}
+
+// ping is what a connection says when there is nothing to say, so that its end is noticed.
+type ping struct {
+	lost bool // messages from it were, and who waits for an answer asks again
+}
+
+func (ping) event()   {}
+func (ping) message() {}
 
 // result takes the fields of a Result and the tag before them.
 func (r *reader) result(res *Result) (tag uint64) {

@@ -28,8 +28,10 @@ type TCPConfig struct {
 	MaxQueue int
 	Dial     time.Duration // limit of one attempt to connect, 5 s
 	Write    time.Duration // limit of sending one message, 30 s
-	Idle     time.Duration // a connection on which nothing comes for so long is closed, 10 min
-	Backoff  time.Duration // pause after a failure before the next attempt, doubled up to 32 times, 50 ms
+	// Idle is how long nothing may come on a connection before it is closed, 15 s. Where there is nothing to say a node says that it is
+	// there, three times as often; so it should be the same at all nodes.
+	Idle    time.Duration
+	Backoff time.Duration // pause after a failure before the next attempt, doubled up to 32 times, 50 ms
 	// MaxConns is how many connections of others are open at a time, 1024; then those go first that have not said who they are. Of
 	// one node it is a few: the oldest goes.
 	MaxConns int
@@ -50,7 +52,7 @@ func (c TCPConfig) withDefaults() TCPConfig {
 	for _, f := range []struct {
 		field *time.Duration
 		or    time.Duration
-	}{{&c.Dial, 5 * time.Second}, {&c.Write, 30 * time.Second}, {&c.Idle, 10 * time.Minute}, {&c.Backoff, 50 * time.Millisecond}} {
+	}{{&c.Dial, 5 * time.Second}, {&c.Write, 30 * time.Second}, {&c.Idle, 15 * time.Second}, {&c.Backoff, 50 * time.Millisecond}} {
 		if *f.field <= 0 {
 			*f.field = f.or
 		}
@@ -103,6 +105,9 @@ type TCP struct {
 	deliver func(Envelope) // nil: nobody serves
 	closed  bool
 
+	losses chan struct{} // of capacity 1: someone is in lost
+	lost   map[NodeID]bool
+
 	coming atomic.Int64 // bytes of messages that have not come whole
 
 	delivering sync.RWMutex // read-locked by deliveries, so that none goes on when Serve has returned
@@ -113,6 +118,7 @@ type tcpPeer struct {
 	to    NodeID
 	queue chan outgoing
 	bytes atomic.Int64 // of records in queue
+	owes  atomic.Bool  // messages to it were lost, which it has not been told
 	mu    sync.Mutex
 	addr  string
 }
@@ -131,12 +137,14 @@ func ListenTCP(addr string, c TCPConfig) (*TCP, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replica: listen for other nodes: %w", err)
 	}
-	t := &TCP{conf: c.withDefaults(), listener: l, peers: make(map[NodeID]*tcpPeer), conns: make(map[net.Conn]*caller)}
+	t := &TCP{conf: c.withDefaults(), listener: l, peers: make(map[NodeID]*tcpPeer), conns: make(map[net.Conn]*caller),
+		losses: make(chan struct{}, 1), lost: make(map[NodeID]bool)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for node, addr := range c.Peers {
 		t.SetPeer(node, addr)
 	}
 	t.all.Go(t.accept)
+	t.all.Go(t.tellLosses)
 	return t, nil
 }
 
@@ -175,12 +183,16 @@ func (t *TCP) Send(to NodeID, tp log.TopicPartition, m Message) {
 	size := recordsOf(m)
 	if n := p.bytes.Add(size); n > size && n > 4*int64(t.conf.MaxFrame) {
 		p.bytes.Add(-size)
+		p.owes.Store(true)
+		t.lose(to)
 		return
 	}
 	select {
 	case p.queue <- outgoing{tp, m}:
 	default: // it is behind, and will be asked again
 		p.bytes.Add(-size)
+		p.owes.Store(true)
+		t.lose(to)
 	}
 }
 
@@ -191,6 +203,8 @@ func recordsOf(m Message) int64 {
 		return int64(len(m.Result.Raw))
 	case Answer:
 		return int64(len(m.Result.Raw))
+	case AppendRequest:
+		return int64(len(m.Raw))
 	}
 	return 0
 }
@@ -296,6 +310,7 @@ func (t *TCP) receive(c net.Conn) error {
 		return t.trouble(from, fmt.Errorf("replica: node %d, at %s, takes node %d for node %d", from, c.RemoteAddr(), t.conf.Self, to))
 	}
 	t.introduce(c, from)
+	defer t.lose(from)
 	for {
 		if err := c.SetReadDeadline(time.Now().Add(t.conf.Idle)); err != nil {
 			return err
@@ -308,7 +323,11 @@ func (t *TCP) receive(c net.Conn) error {
 		if err != nil {
 			return err
 		}
-		t.hand(Envelope{From: from, Partition: tp, Message: t.conf.fit(m)})
+		if p, is := m.(ping); !is {
+			t.hand(Envelope{From: from, Partition: tp, Message: t.conf.fit(m)})
+		} else if p.lost {
+			t.lose(from)
+		}
 	}
 }
 
@@ -387,14 +406,24 @@ func (t *TCP) send(p *tcpPeer) {
 			t.drop(c)
 		}
 	}()
+	var again <-chan time.Time // to connect, so that the peer learns that it may wait in vain
+	tries := 0
+	quiet := time.NewTicker(max(t.conf.Idle/3, time.Millisecond))
+	defer quiet.Stop()
 	for {
-		var o outgoing
+		o := outgoing{m: ping{}}
 		select {
 		case o = <-p.queue:
 			p.bytes.Add(-recordsOf(o.m))
+		case <-quiet.C:
+			if c == nil {
+				continue
+			}
+		case <-again:
 		case <-gone:
 			t.drop(c)
 			c, gone = nil, nil
+			again = t.owe(p, &tries)
 			continue
 		case <-t.ctx.Done():
 			return
@@ -407,16 +436,23 @@ func (t *TCP) send(p *tcpPeer) {
 					return
 				}
 				failures++
+				again = t.owe(p, &tries)
 				continue // o is lost
 			}
 			gone = t.watch(c)
 		}
-		if err := t.write(c, o); err != nil {
+		err := t.confess(c, p)
+		if err == nil {
+			err = t.write(c, o)
+		}
+		if err != nil {
 			failed(err)
 			t.drop(c)
 			c, gone = nil, nil
+			again = t.owe(p, &tries)
 			continue
 		}
+		again, tries = nil, 0
 		failures, told = 0, ""
 	}
 }

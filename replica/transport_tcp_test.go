@@ -25,6 +25,9 @@ var someMessages = []Message{
 	FetchRequest{Tag: 1<<63 + 5, Offset: 7, LogStart: 1, LeaderEpoch: 3, LastFetchedEpoch: -1, BrokerEpoch: 9, Unsynced: 6, UncleanStop: true, TopicID: [16]byte{7, 15: 8},
 		Isolation: log.LogEnd, MaxBytes: 1 << 20, MinBytes: 1, MaxWait: 500 * time.Millisecond},
 	FetchRequest{From: NoNode, Tag: 6, Offset: 7, LogStart: -1, LeaderEpoch: -1, LastFetchedEpoch: 2, BrokerEpoch: -1, Isolation: log.ReadCommitted, MaxBytes: 100},
+	AppendRequest{From: NoNode, Tag: 13, Raw: []byte("records"), Acks: -1, Timeout: time.Second, LeaderEpoch: 3, BrokerEpoch: 4},
+	OffsetRequest{From: NoNode, Tag: 14, At: MaxTime, Isolation: log.ReadCommitted, LeaderEpoch: -1},
+	Answer{Tag: 15, Result: Result{Err: MessageTooLarge, Base: -1, Cause: &RemoteError{"too large", 1 << 4}, Raw: []byte("r"), Bytes: 1}},
 	EpochRequest{From: NoNode, Tag: 7, LeaderEpoch: 3, Epoch: 2},
 	EndTxn{Tag: 8, ProducerID: 5, ProducerEpoch: 6, Commit: true, CoordinatorEpoch: 7, TransactionVersion: 2, LeaderEpoch: -1, BrokerEpoch: 1 << 40, Timeout: time.Second},
 	ControlRequest{Tag: 11, BrokerEpoch: 5, TopicID: [16]byte{1, 2}, Proposal: Proposal{ISR: []NodeID{1, 3}, BrokerEpochs: []int64{5, -1}, LeaderEpoch: 2, PartitionEpoch: 9}},
@@ -35,6 +38,15 @@ var someMessages = []Message{
 	FetchResponse{Tag: 3, Result: refusal(NotLeaderOrFollower)},
 	FetchResponse{Tag: 4, Result: Result{Base: -1, Last: -1, AppendTime: -1, Raw: []byte("records"), Bytes: 7, HighWatermark: 5, LastStable: 4, LogStart: 1,
 		LogEnd: 9, Removal: 2, Diverged: true, Duplicate: true, EpochEnd: log.EpochEnd{Epoch: 2, End: 8}, Leader: 3, LeaderEpoch: 6}},
+}
+
+func TestPingsReadBackAsTheyWere(t *testing.T) {
+	for _, m := range []ping{{}, {lost: true}} {
+		head, _ := appendFrame(nil, log.TopicPartition{}, m)
+		_, got, err := decodeFrame(head[4:])
+		require.NoError(t, err)
+		require.Equal(t, m, got)
+	}
 }
 
 func TestFramesReadBackAsTheyWere(t *testing.T) {
