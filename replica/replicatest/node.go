@@ -40,11 +40,18 @@ type node struct {
 	broker  int64 // epoch of its registration; 0: none in this life
 	last    int64 // and of the last life's
 	heard   time.Duration
-	ready   bool      // news are for this registration
-	since   int64     // news of older revisions are not
+	ready   bool  // news are for this registration
+	since   int64 // news of older revisions are not
+	peers   [10]neighbour
 	mins    []setting // min.insync.replicas by topic
 	seats   []*seat   // by slot
 	acts    []replica.Action
+}
+
+// neighbour is what a node has heard of another one last.
+type neighbour struct {
+	replica.Peer
+	revision int64
 }
 
 func newNode(s *sim, id replica.NodeID) *node {
@@ -70,7 +77,7 @@ func (n *node) start() {
 	s := n.s
 	n.life++
 	n.up, n.paused, n.trouble, n.gaps, n.drag = true, 0, false, false, 0
-	n.broker, n.ready, n.since, n.mins = 0, false, 0, nil
+	n.broker, n.ready, n.since, n.mins, n.peers = 0, false, 0, nil, [10]neighbour{}
 	for _, at := range n.seats {
 		at.rep, at.next, at.shut, at.asks = nil, nil, false, map[uint64]bool{}
 	}
@@ -316,7 +323,8 @@ func (n *node) readStore() {
 	}
 	for id, p := range s.truth.peers {
 		if p.Node > 0 {
-			n.tellAll(replica.Peer{Node: replica.NodeID(id), BrokerEpoch: p.BrokerEpoch, Alive: p.Alive, ShuttingDown: p.ShuttingDown})
+			n.peers[id] = neighbour{p, s.truth.revision}
+			n.tellAll(p)
 		}
 	}
 	for _, at := range n.seats {
@@ -354,7 +362,10 @@ func (n *node) hear(revision int64, p *part, e any) {
 	}
 	switch e := e.(type) {
 	case replica.Peer:
-		n.tellAll(e)
+		if p := &n.peers[e.Node]; revision > p.revision {
+			*p = neighbour{e, revision}
+			n.tellAll(e)
+		}
 	case minNews:
 		n.learn(e.topic, e.min, revision)
 	case goneNews:

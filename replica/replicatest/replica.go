@@ -106,6 +106,11 @@ func (r *rep) begin(unclean bool) {
 		start.HighWatermark = other.hw
 	}
 	r.p = replica.New(r.part.tp, r.config(), start, unclean)
+	for _, o := range r.n.peers {
+		if o.Node > 0 {
+			r.p.Step(r.n.mono(), o.Peer, nil)
+		}
+	}
 	r.refresh()
 	at := r.p.Status().HighWatermark
 	if at != saved {
