@@ -188,3 +188,33 @@ func TestAReplicaStaysTheNodeItIs(t *testing.T) {
 	require.Equal(t, Leader, l.p.Status().Role)
 	require.True(t, l.p.Status().UnderMin)
 }
+
+// A leader that refuses an offset which is its own end is not asked again at once.
+func TestARefusedOffsetThatIsTheLeadersEndIsAskedForLater(t *testing.T) {
+	l := newLab(t, Config{}, filled(4, entries(0, 0)...))
+	fetch := only(t, l.follow(1), SendFetch)
+	r := refusal(OffsetOutOfRange)
+	r.LogStart, r.LogEnd = 0, 4
+	require.Empty(t, l.step(FetchResponse{From: 2, Tag: fetch.Tag, Result: r}))
+	only(t, l.pass(time.Second), SendFetch)
+}
+
+// A proposal outlives the epoch it was made in: until it is answered there is no other, whoever led meanwhile.
+func TestAProposalOutlivesItsEpoch(t *testing.T) {
+	l := newLab(t, Config{}, filled(0))
+	l.lead(1, 1)
+	a := only(t, l.fetchFrom(2, 0), ProposeISR)
+	l.follow(2)
+	l.lead(3, 1)
+	require.Empty(t, all(l.fetchFrom(3, 0), ProposeISR))
+	require.True(t, l.p.Status().Proposing)
+	l.step(ISRAnswer{Tag: a.Tag, Err: FencedLeaderEpoch})
+	only(t, l.fetchFrom(3, 0), ProposeISR)
+}
+
+func TestAReplicaThatIsStoppedKnowsNoLeader(t *testing.T) {
+	l := newLab(t, Config{}, filled(0))
+	l.follow(1)
+	l.step(Stop{LeaderEpoch: -1})
+	require.Equal(t, NoNode, l.p.Status().Leader)
+}
