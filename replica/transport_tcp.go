@@ -408,7 +408,8 @@ func (t *TCP) send(p *tcpPeer) {
 	}()
 	var again <-chan time.Time // to connect, so that the peer learns that it may wait in vain
 	tries := 0
-	quiet := time.NewTicker(max(t.conf.Idle/3, time.Millisecond))
+	every := max(t.conf.Idle/3, time.Millisecond)
+	quiet := time.NewTimer(every)
 	defer quiet.Stop()
 	for {
 		o := outgoing{m: ping{}}
@@ -416,6 +417,7 @@ func (t *TCP) send(p *tcpPeer) {
 		case o = <-p.queue:
 			p.bytes.Add(-recordsOf(o.m))
 		case <-quiet.C:
+			quiet.Reset(every)
 			if c == nil {
 				continue
 			}

@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -60,6 +61,22 @@ func Example() {
 	n := <-changed
 	fmt.Println(n.Partition, "leader", n.State.Leader, "epoch", n.State.LeaderEpoch)
 
+	if err := ctrl.AlterConfig(ctx, controller.AlterConfig{Topic: "orders", Set: map[string]string{"retention.ms": "3600000"}}); err != nil {
+		fmt.Println(err)
+	}
+	err = ctrl.AlterConfig(ctx, controller.AlterConfig{Topic: "orders", Set: map[string]string{"retention.ms": "never"}})
+	fmt.Println(errors.Is(err, replica.InvalidConfig)) // and nothing was stored
+	settings, err := ctrl.DescribeConfig(ctx, "orders")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, s := range settings[0].Settings {
+		if s.Own {
+			fmt.Println(s.Key, s.Value)
+		}
+	}
+
 	session.Close() // the node is gone
 	n = <-changed
 	fmt.Println(n.Partition, "leader", n.State.Leader, "epoch", n.State.LeaderEpoch, "eligible", n.State.ELR)
@@ -67,6 +84,8 @@ func Example() {
 	fmt.Println(<-done)
 	// Output:
 	// orders-0 leader 1 epoch 0
+	// true
+	// retention.ms 3600000
 	// orders-0 leader -1 epoch 1 eligible [1]
 	// context canceled
 }

@@ -72,7 +72,14 @@ func Example() {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	got, err := members[1].Node().Remote(1, orders).Fetch(ctx, 0, replica.FetchOptions{})
+	far := members[1].Node().Remote(1, orders)
+	end, err := far.ListOffsets(ctx, replica.OffsetQuery{At: replica.Latest})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("end", end.Offset)
+	got, err := far.Fetch(ctx, 0, replica.FetchOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -80,5 +87,7 @@ func Example() {
 	for r, err := range got.Records() {
 		fmt.Println(r.Offset, string(r.Value), err)
 	}
-	// Output: 0 one <nil>
+	// Output:
+	// end 1
+	// 0 one <nil>
 }
