@@ -281,7 +281,7 @@ func (l *Log) publishLoaded(ctx context.Context, segs segments, at stored) error
 	if err := segs.active().Park(); err != nil { // an idle log holds nothing open
 		return err
 	}
-	o := Offsets{LogStart: start, LogEnd: end, Durable: end, RecoveryPoint: min(at.recoveryPoint, end), LeaderEpoch: record.NoEpoch}
+	o := Offsets{LogStart: start, LogEnd: end, Durable: end, RecoveryPoint: max(start, min(at.recoveryPoint, end)), LeaderEpoch: record.NoEpoch}
 	if at.clean {
 		o.RecoveryPoint = end
 	}
@@ -335,6 +335,9 @@ func (l *Log) findLostEpochs(ctx context.Context, segs segments, logStart int64)
 
 // epochsLost compares the cache with the first and the last batch of the log. Batches that cannot be read say nothing
 // here: reading them will.
+//
+// That the cache begins above the log is no proof: a broker that deleted records, and was killed before the log start was in its
+// checkpoint, leaves the epoch of that start beginning there. It is one where the batch below it is of another epoch.
 func (l *Log) epochsLost(segs segments, logStart int64) (bool, error) {
 	held := slices.DeleteFunc(slices.Clone(segs), func(s *segment.Segment) bool { return s.Size() == 0 })
 	if len(held) == 0 {
@@ -349,13 +352,38 @@ func (l *Log) epochsLost(segs segments, logStart int64) (bool, error) {
 		var first segment.Position
 		if first, err = held.first().First(); err == nil {
 			earliest, ok := l.epochs.Earliest()
-			return ok && first.LeaderEpoch >= 0 && earliest.StartOffset > max(logStart, first.Base), nil
+			if !ok || first.LeaderEpoch < 0 || earliest.StartOffset <= max(logStart, first.Base) {
+				return false, nil
+			}
+			var before int32
+			if before, err = held.epochBelow(earliest.StartOffset); err == nil {
+				return before >= 0 && before != earliest.Epoch, nil
+			}
 		}
 	}
 	if errors.Is(err, segment.ErrCorrupt) {
 		return false, nil
 	}
 	return false, err
+}
+
+// epochBelow is the leader epoch of the last batch that begins below offset.
+func (s segments) epochBelow(offset int64) (int32, error) {
+	e := int32(record.NoEpoch)
+	i := s.floor(offset - 1)
+	if i < 0 {
+		return e, nil
+	}
+	for b, err := range s[i].Batches(0) {
+		if err != nil {
+			return e, err
+		}
+		if b.BaseOffset() >= offset {
+			break
+		}
+		e = b.LeaderEpoch()
+	}
+	return e, nil
 }
 
 func (l *Log) rebuildEpochs(ctx context.Context, segs segments) error {

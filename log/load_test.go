@@ -313,7 +313,7 @@ func TestEpochsLostInTheCacheComeBackFromTheBatches(t *testing.T) {
 		require.Equal(t, []EpochEntry{{1, 0}, {2, 1}, {3, 3}}, want)
 		s.kill()
 		s.write(checkpoint.RecoveryPoints, []byte(recovery))
-		for _, content := range []string{"0\n0\n", "0\n1\n1 0\n", "0\n1\n3 4\n", "junk"} {
+		for _, content := range []string{"0\n0\n", "0\n1\n1 0\n", "0\n1\n3 3\n", "junk"} {
 			s.write(inFolder(checkpoint.LeaderEpochs), []byte(content))
 			s.open()
 			require.Equal(t, want, s.log.Epochs(), "%q", content)
@@ -321,6 +321,36 @@ func TestEpochsLostInTheCacheComeBackFromTheBatches(t *testing.T) {
 			s.kill()
 		}
 	}
+}
+
+// TestEpochsThatBeginWhereALostLogStartWasStay: a broker deletes records inside of an epoch and is killed before the log start is
+// in its checkpoint.
+func TestEpochsThatBeginWhereALostLogStartWasStay(t *testing.T) {
+	for _, content := range []string{"0\n1\n3 4\n", "0\n2\n2 2\n3 3\n"} {
+		s := newSite(t, nineRecords(Durable))
+		for i, epoch := range []int32{1, 2, 3} {
+			require.NoError(t, s.log.AssignEpoch(epoch))
+			s.add(1 + i)
+		}
+		s.add(1)
+		s.kill()
+		s.write(inFolder(checkpoint.LeaderEpochs), []byte(content))
+		for range 2 {
+			s.open()
+			require.Equal(t, content, string(s.read(inFolder(checkpoint.LeaderEpochs))))
+			s.stop()
+		}
+		require.Empty(t, verifyAll(t, s.disk, VerifyOptions{}))
+	}
+}
+
+func TestARecoveryPointIsNeverBelowTheLogStart(t *testing.T) {
+	s := newNine(t, Durable)
+	s.kill()
+	s.write(checkpoint.RecoveryPoints, []byte("0\n0\n"))
+	s.write(checkpoint.LogStarts, []byte("0\n1\nt 0 4\n"))
+	s.open()
+	require.Equal(t, int64(4), s.log.Offsets().RecoveryPoint)
 }
 
 // Scenario: R035

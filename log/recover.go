@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/partlog/partlog/record"
@@ -223,11 +225,19 @@ func (l *Log) setAside(seg *segment.Segment, why string) error {
 }
 
 // savedName is a plain file of the root for bytes cut out of a segment from a position on: a new one each time, so that
-// nothing saved earlier is lost.
+// nothing saved earlier is lost. Where the partition's name is so long that no file could be called that, its end is left out.
 func (l *Log) savedName(base, position int64) string {
-	first := fmt.Sprintf("%s.%020d.from-%d.cut", l.name, base, position)
+	const longest, behind = 255, len(".18446744073709551615.from-2147483647.cut.2147483647")
+	of := l.name
+	if len(of) > longest-behind {
+		of = fmt.Sprintf("%s~%08x", of[:longest-behind-9], crc32.ChecksumIEEE([]byte(of)))
+	}
+	first := fmt.Sprintf("%s.%020d.from-%d.cut", of, base, position)
 	name := first
-	for n := 2; exists(l.fs, name); n++ {
+	for n := 2; n < math.MaxInt32; n++ {
+		if _, err := l.fs.Stat(name); err != nil { // what keeps it from being looked at keeps it from being written
+			break
+		}
 		name = fmt.Sprintf("%s.%d", first, n)
 	}
 	return name

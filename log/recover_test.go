@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -394,4 +396,31 @@ func TestGarbageBehindLogAndIndexesIsCutTenTimes(t *testing.T) {
 		s.holds(0, int64(round+1)*5)
 	}
 	s.goesOn()
+}
+
+func TestWhatIsCutFromALogOfTheLongestNameIsSavedAndTheOpenEnds(t *testing.T) {
+	root, tp := t.TempDir(), TopicPartition{Topic: strings.Repeat("t", 249)}
+	for round := range 3 {
+		d, err := OpenDir(root, DirConfig{})
+		require.NoError(t, err)
+		l, err := d.Open(t.Context(), tp, Config{Durability: Buffered})
+		require.NoError(t, err)
+		require.Len(t, l.Recovery().Saved, min(round, 1))
+		for _, name := range l.Recovery().Saved {
+			_, err := os.Stat(filepath.Join(root, name))
+			require.NoError(t, err)
+		}
+		_, err = l.Append(t.Context(), record.Record{Value: []byte("v")})
+		require.NoError(t, err)
+		end := l.Offsets().LogEnd
+		require.NoError(t, d.Close())
+		require.NoError(t, os.Remove(filepath.Join(root, checkpoint.CleanMarker)))
+		file := filepath.Join(root, tp.String(), segment.FileName(0, ".log"))
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, append(append(b, bytes.Repeat([]byte("bad"), 40)...), batchAt(t, end, 0)...), 0o644))
+	}
+	saved, err := filepath.Glob(filepath.Join(root, "*.cut*"))
+	require.NoError(t, err)
+	require.Len(t, saved, 2)
 }

@@ -29,11 +29,15 @@ type entryFile struct {
 	hidden bool    // the file is missing or unreadable: nothing more to say
 }
 
-// openEntries opens an index file of the segment. A missing one is reported at once.
+// openEntries opens an index file of the segment. A missing one is reported at once; but a broker makes those of its last segment
+// when it first looks into them, and may be killed before.
 func openEntries(s *segmentCheck, ext, kind string, width int64) *entryFile {
 	e := &entryFile{name: s.path(segment.FileName(s.base, ext)), kind: kind, width: width, ended: true}
 	if !s.has(segment.FileName(s.base, ext)) {
 		e.hidden = true
+		if s.last && s.rebuildable() {
+			return e
+		}
 		if kind == FindingTimeIndex {
 			s.find(kind, e.name, -1, s.base, "the file is missing; look-ups by time read the segment from its start until it is rebuilt")
 		} else {
@@ -145,8 +149,11 @@ type offsetCheck struct {
 	indexed  int64 // position of the last entry that fits
 	closest  int64 // smallest distance between entries that fit, and to the first one; 0: there is none
 	tail     int64 // position of the last batch
+	since    int64 // bytes of the batches before the last one, from the last entry or place where the writer may have been restarted on
+	most     int64 // the most of them there were behind the last entry
 	epoch    int32 // of the last batch that had one
 	restarts int64 // behind the last entry: places where the writer may have been restarted
+	broken   bool  // the next batch stands behind one
 }
 
 func newOffsetCheck(s *segmentCheck) *offsetCheck {
@@ -197,12 +204,17 @@ func (c *offsetCheck) single(rel, pos int32) bool {
 
 // batch is called for every valid batch, in order.
 func (c *offsetCheck) batch(pos, base, last int64, epoch int32) {
+	c.since += pos - c.tail
 	if epoch >= 0 && epoch != c.epoch {
 		if c.epoch >= 0 {
-			c.restarts++
+			c.restart()
 		}
 		c.epoch = epoch
 	}
+	if c.broken {
+		c.since, c.broken = 0, false
+	}
+	c.most = max(c.most, c.since)
 	c.tail = pos
 	for c.have && c.pos <= pos {
 		switch {
@@ -219,10 +231,16 @@ func (c *offsetCheck) batch(pos, base, last int64, epoch int32) {
 			if c.closest == 0 || c.pos-c.indexed < c.closest {
 				c.closest = c.pos - c.indexed
 			}
-			c.indexed, c.restarts = c.pos, 0
+			c.indexed, c.restarts, c.since, c.most = c.pos, 0, 0, 0
 		}
 		c.advance()
 	}
+}
+
+// restart says that the writer may have been restarted before the next batch, and began to count anew.
+func (c *offsetCheck) restart() {
+	c.restarts++
+	c.broken = true
 }
 
 func (c *offsetCheck) finish() {
@@ -232,7 +250,7 @@ func (c *offsetCheck) finish() {
 	}
 	active := c.s.live != nil && c.s.rebuildable()
 	if !c.e.hidden && c.e.bad == nil && !active {
-		c.s.sparse = append(c.s.sparse, sparseIndex{file: c.e.name, offset: c.s.base, position: c.e.size, entries: c.good, bytes: c.tail - c.indexed, closest: c.closest, restarts: c.restarts})
+		c.s.sparse = append(c.s.sparse, sparseIndex{file: c.e.name, offset: c.s.base, position: c.e.size, entries: c.good, bytes: c.tail - c.indexed, most: c.most, closest: c.closest, restarts: c.restarts})
 	}
 	c.e.close(c.s)
 }
@@ -243,6 +261,7 @@ type sparseIndex struct {
 	offset, position int64
 	entries          int64
 	bytes            int64 // up to the last batch
+	most             int64 // of them without a place where the writer may have been restarted
 	closest          int64 // smallest distance between entries
 	restarts         int64
 }
@@ -256,11 +275,12 @@ func (c *folderCheck) gap(bytes int64) {
 
 // judgeSparse reports indexes that lack entries at their end. Nothing in an index says how long it should be. A writer adds
 // an entry when more than index.interval.bytes went by without one, but begins to count anew when it is restarted. That
-// leaves a time index entry or a new leader epoch, or nothing if no timestamp grew. More bytes than the interval for each
-// place where all that could have been prove that entries are missing. The interval is at most the smallest distance
-// between entries of the log, or, as the setting may be changed and an index built anew under another one, of this index; the
-// default of 4096 is believed in unless entries speak against it, and what the caller says in any case. An index without any
-// entry may belong to a segment that ended before the first one was due under the widest interval that others show.
+// leaves a time index entry or a new leader epoch, or nothing if no timestamp grew. More bytes than the interval from one
+// place where all that could have been to the last batch before the next, and for each such place, prove that entries are
+// missing. The interval is at most the smallest distance between entries of the log, or, as the setting may be changed and an
+// index built anew under another one, of this index; the default of 4096 is believed in unless entries speak against it, and
+// what the caller says in any case. An index without any entry may belong to a segment that ended before the first one was due
+// under the widest interval that others show.
 func (c *folderCheck) judgeSparse() {
 	const maxRestarts = 1000 // in the life of one segment
 	interval, given := c.o.IndexInterval, c.o.IndexInterval > 0
@@ -283,7 +303,7 @@ func (c *folderCheck) judgeSparse() {
 		default:
 			least = max(least, s.closest)
 		}
-		if s.bytes > least*(1+min(s.restarts, maxRestarts)) {
+		if s.most > least && s.bytes > least*(1+min(s.restarts, maxRestarts)) {
 			c.find(FindingIndex, s.file, s.position, s.offset, "%s, none for the last %s of the log: the file was cut short; look-ups there are slow", counted(s.entries, "entry"), counted(s.bytes, "byte"))
 		}
 	}

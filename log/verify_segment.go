@@ -210,7 +210,7 @@ func (s *segmentCheck) batch(b record.Batch, pos int64) {
 	}
 	s.offsets.batch(pos, base, last, e)
 	if s.times.batch(last, b.MaxTimestamp(), newest, count) || b.MaxTimestamp() <= s.largest {
-		s.offsets.restarts++
+		s.offsets.restart()
 	}
 	s.largest = max(s.largest, b.MaxTimestamp())
 }

@@ -29,6 +29,7 @@ func (c *folderCheck) names(entries []fs.DirEntry) {
 		switch {
 		case !c.going():
 			return
+		case strings.HasSuffix(name, ".deleted"): // legal: who stops within file.delete.delay.ms leaves it, and an open removes it
 		case leftoverMeaning(name) != "":
 			if c.live == nil {
 				c.find(FindingLeftover, c.path(name), -1, -1, "%s", leftoverMeaning(name))
@@ -128,8 +129,6 @@ func mustOffset(digits string) int64 {
 
 func leftoverMeaning(name string) string {
 	switch {
-	case strings.HasSuffix(name, ".deleted"):
-		return "a deleted file whose removal was put off; an open removes it"
 	case strings.HasSuffix(name, ".cleaned"):
 		return "an unfinished rewrite; an open drops it, what it was made from is still there"
 	case strings.HasSuffix(name, ".swap"):
@@ -147,6 +146,13 @@ func (c *folderCheck) metadata() {
 		c.find(FindingMetadata, name, -1, -1, "%s; the topic id is lost, and a broker does not start with this file", lineAnd(format))
 		return
 	}
+	if err == nil {
+		err = checkpoint.CheckTopicID(c.fs, name)
+	}
+	if format := (*checkpoint.FormatError)(nil); errors.As(err, &format) {
+		c.find(FindingMetadata, name, -1, -1, "%s; the topic id can be read", lineAnd(format))
+		return
+	}
 	c.fail(err)
 }
 
@@ -157,8 +163,12 @@ type epochCheck struct {
 	ok     bool // the file could be read
 	legacy bool // old formats clear the cache
 	now    int  // entry of the last batch
-	bad    *faults
-	seen   bool // a batch with an epoch
+	// The last batch that begins below the first entry, until one above it comes.
+	inFront    bool
+	front      int64
+	frontEpoch int32
+	bad        *faults
+	seen       bool // a batch with an epoch
 }
 
 func (e *epochCheck) read(c *folderCheck) {
@@ -195,12 +205,16 @@ func (e *epochCheck) batch(c *folderCheck, b record.Batch) {
 	for e.now+1 < len(e.list) && e.list[e.now+1].StartOffset <= base {
 		e.now++
 	}
-	switch at := e.list[e.now]; {
-	case at.StartOffset > base:
-		if c.marks.clean && c.live == nil {
-			e.note(base, "the batch at offset %d is of epoch %d, but the file begins with epoch %d from offset %d", base, b.LeaderEpoch(), at.Epoch, at.StartOffset)
-		}
-	case at.Epoch != b.LeaderEpoch():
+	first := e.list[0]
+	if first.StartOffset > base {
+		e.inFront, e.front, e.frontEpoch = true, base, b.LeaderEpoch()
+		return
+	}
+	if e.inFront && e.frontEpoch != first.Epoch && c.marks.clean && c.live == nil { // else it is legal: see Log.epochsLost
+		e.note(e.front, "the batch at offset %d is of epoch %d, but the file begins with epoch %d from offset %d", e.front, e.frontEpoch, first.Epoch, first.StartOffset)
+	}
+	e.inFront = false
+	if at := e.list[e.now]; at.Epoch != b.LeaderEpoch() {
 		e.note(base, "the batch at offset %d is of epoch %d, by the file it is of %d", base, b.LeaderEpoch(), at.Epoch)
 	}
 }

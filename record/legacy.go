@@ -263,3 +263,33 @@ func (d *Decoder) FirstOffset(b Batch) (int64, error) {
 	}
 	return w.first, nil
 }
+
+// Checksums returns the CRC that each record of a legacy batch carries, in their order; nil for format 2, whose records have none.
+// d may be nil. Errors are those of Batch.Records. Not safe for concurrent use, and a running iteration over d must not go on
+// behind it.
+func (d *Decoder) Checksums(b Batch) ([]uint32, error) {
+	if !b.legacy() {
+		return nil, nil
+	}
+	var m legacyMessage
+	if err := parseLegacy(b, &m); err != nil {
+		return nil, err
+	}
+	if m.codec() == None {
+		return []uint32{m.crc}, nil
+	}
+	if d == nil {
+		d = takeDecoder(Limits{}.withDefaults())
+		defer releaseDecoder(d)
+	}
+	w, err := d.openLegacy(&m)
+	if err != nil {
+		return nil, err
+	}
+	var all []uint32
+	for p := w.set; len(p) > 0; {
+		p, _ = cutLegacy(p, &m)
+		all = append(all, m.crc)
+	}
+	return all, nil
+}

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // legacyRecords collects what iterating over the one entry in b yields.
@@ -271,4 +273,25 @@ func TestALegacyIterationCanStopEarly(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d steps", n)
 	}
+}
+
+func TestChecksumsAreThoseThatLegacyRecordsCarry(t *testing.T) {
+	inner := []legacyEntry{{offset: 0, magic: 1, timestamp: 5, value: []byte("a")}, {offset: 1, magic: 1, timestamp: 6, key: []byte("k")}}
+	var want []uint32
+	for _, e := range inner {
+		want = append(want, binary.BigEndian.Uint32(appendLegacy(nil, e)[12:]))
+	}
+	for _, codec := range []Codec{Gzip, Snappy, LZ4} {
+		// The wrapper's timestamp is the records', but not what their checksums are of.
+		b, err := View(appendLegacy(nil, legacyEntry{offset: 9, magic: 1, appendTime: true, timestamp: 77, codec: codec, inner: inner}))
+		require.NoError(t, err)
+		got, err := NewDecoder(Limits{}).Checksums(b)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	b, err := View(appendLegacy(nil, inner[0]))
+	require.NoError(t, err)
+	got, err := (*Decoder)(nil).Checksums(b)
+	require.NoError(t, err)
+	require.Equal(t, want[:1], got)
 }

@@ -43,7 +43,7 @@ are in no range of times.`,
 					return err
 				}
 				configs.notes(e)
-				r, err := openReader(e, args[0])
+				r, err := openReader(e, args[0], false)
 				if err != nil {
 					return err
 				}

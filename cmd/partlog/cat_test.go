@@ -207,3 +207,28 @@ func TestDamageAtTheVeryFirstByteIsNamedWithOffsetAndReason(t *testing.T) {
 	require.Equal(t, exitFound, got.code)
 	require.Equal(t, "partlog cat: codec-gzip-0/"+first+" is damaged at byte 0 (offset 0; readable again from offset 36): crc: the checksum does not match the bytes\n", got.err)
 }
+
+// TestCatFinishesAnInterruptedSwapInMemory: a broker that is killed while it swaps cleaned segments in leaves them under another
+// name, with those that they replace or without.
+func TestCatFinishesAnInterruptedSwapInMemory(t *testing.T) {
+	const base = "00000000000000000000"
+	for _, remains := range []bool{true, false} {
+		root, dir := goldenFolder(t, "codec-lz4")
+		want := do(t, "cat", dir)
+		for _, ext := range []string{".log", ".index", ".timeindex"} {
+			b, err := os.ReadFile(filepath.Join(dir, base+ext))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, base+ext+".swap"), b, 0o644))
+			if remains {
+				b = b[:len(b)/2] // whatever it holds, it goes
+				require.NoError(t, os.WriteFile(filepath.Join(dir, base+ext), b, 0o644))
+			} else {
+				require.NoError(t, os.Rename(filepath.Join(dir, base+ext), filepath.Join(dir, base+ext+".deleted")))
+			}
+		}
+		before := treeOf(t, root)
+		require.Equal(t, want, do(t, "cat", dir))
+		require.Equal(t, want, do(t, "cat", dir, "--isolation", "read_committed"))
+		require.Equal(t, before, treeOf(t, root))
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/timeindex"
+	"github.com/partlog/partlog/vfs"
 )
 
 // maxIndexBytes is the largest index file that is taken into memory: one entry for each of the smallest batches that fit
@@ -199,10 +201,11 @@ func (t *timeDump) check(base, at, ts, offset int64) error {
 		if err != nil {
 			return err
 		}
-		if found = b.LastOffset(); found < offset {
+		if b.LastOffset() < offset {
 			continue
 		}
-		if found > offset {
+		if b.LastOffset() > offset {
+			found = b.LastOffset()
 			break
 		}
 		largest := int64(-1)
@@ -251,7 +254,12 @@ func (d *dumper) txnIndex(int64) error {
 func (d *dumper) snapshot() error {
 	entries, err := producerstate.ReadSnapshot(d.fs, d.name)
 	if corrupt, ok := errors.AsType[*producerstate.CorruptError](err); ok {
-		d.findWith("corrupt snapshot", "Snapshot is corrupt ("+corrupt.Reason+"): "+d.absolute(), "", facts{{"position", corrupt.Position}})
+		b, err := vfs.ReadFile(d.fs, d.name, maxSnapshot)
+		words := corrupt.Reason
+		if err == nil {
+			words = snapshotWords(b)
+		}
+		d.findWith("corrupt snapshot", words, "", facts{{"position", corrupt.Position}})
 		return nil
 	}
 	if err != nil {
@@ -275,6 +283,32 @@ func (d *dumper) snapshot() error {
 		d.entry(v, "%s", text)
 	}
 	return nil
+}
+
+// maxSnapshot bounds what is read of a snapshot.
+const maxSnapshot = 256 << 20
+
+// snapshotWords are what Kafka's tool says of a snapshot that cannot be used: where nothing but bytes is missing, "null".
+func snapshotWords(b []byte) string {
+	const invalid, header, entry = "Snapshot failed schema validation: ", 10, 46
+	if len(b) >= 2 {
+		if version := int16(binary.BigEndian.Uint16(b)); version != 1 {
+			return fmt.Sprintf("%sSnapshot contained an unknown file version %d", invalid, version)
+		}
+	}
+	if len(b) < header {
+		return invalid + "null"
+	}
+	count, rest := int32(binary.BigEndian.Uint32(b[6:])), len(b)-header
+	switch {
+	case count < 0:
+		return invalid + "non-nullable field producerEntries was serialized as null"
+	case int64(count) > int64(rest):
+		return fmt.Sprintf("%sTried to allocate a collection of size %d, but there are only %d bytes remaining.", invalid, count, rest)
+	case int64(count)*entry > int64(rest):
+		return invalid + "null"
+	}
+	return fmt.Sprintf("Snapshot is corrupt (CRC is no longer valid). Stored crc: %d. Computed crc: %d", binary.BigEndian.Uint32(b[2:]), crc32.Checksum(b[6:], castagnoli))
 }
 
 // decrement goes back in a producer's sequence, which wraps at 2^31-1.

@@ -7,9 +7,9 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/vfs"
@@ -128,9 +128,9 @@ func (d *dumper) log(base int64) (err error) {
 		}
 	}
 	if rest := whole - r.pos; rest > 0 && d.o.maxBytes <= 0 {
-		d.line("Found %d invalid bytes at the end of %s", rest, d.path)
+		d.line("Found %d invalid bytes at the end of %s", rest, filepath.Base(d.path))
 		if d.o.json {
-			d.findWith("invalid bytes", fmt.Sprintf("Found %d invalid bytes at the end of %s", rest, d.path), "", facts{{"position", r.pos}})
+			d.findWith("invalid bytes", fmt.Sprintf("Found %d invalid bytes at the end of %s", rest, filepath.Base(d.path)), "", facts{{"position", r.pos}})
 		}
 	}
 	return nil
@@ -139,7 +139,8 @@ func (d *dumper) log(base int64) (err error) {
 type logDump struct {
 	*dumper
 	decoder *record.Decoder
-	last    int64 // offset of the record before
+	last    int64    // offset of the record before
+	sums    []uint32 // of the records that follow, in an old format
 }
 
 func (l *logDump) batch(b rawBatch) error {
@@ -181,6 +182,11 @@ func (l *logDump) batch(b rawBatch) error {
 	if !l.deep {
 		return nil
 	}
+	sums, err := l.decoder.Checksums(b.Batch)
+	if err != nil {
+		return unreadablef(b.pos, "the records of offsets %d to %d: %v", b.BaseOffset(), b.LastOffset(), err)
+	}
+	l.sums = sums
 	for rec, err := range b.Records(l.decoder) {
 		if err != nil {
 			return unreadablef(b.pos, "the records of offsets %d to %d: %v", b.BaseOffset(), b.LastOffset(), err)
@@ -223,7 +229,8 @@ func (l *logDump) record(b rawBatch, rec record.Record) error {
 	var line strings.Builder
 	fmt.Fprintf(&line, "| offset: %d %s: %d keySize: %d valueSize: %d", rec.Offset, stamp, rec.Timestamp, length(rec.Key), length(rec.Value))
 	if b.Magic() < 2 {
-		crc := recordChecksum(b.Batch, rec)
+		crc := l.sums[0]
+		l.sums = l.sums[1:]
 		fmt.Fprintf(&line, " isValid: true crc: %d", crc) // the decoder refuses wrong ones
 		fields.set("isValid", true)
 		fields.set("crc", crc)
@@ -235,7 +242,7 @@ func (l *logDump) record(b rawBatch, rec record.Record) error {
 			sequence = -1
 		}
 		keys := headerKeys(rec)
-		fmt.Fprintf(&line, " sequence: %d headerKeys: [%s]", sequence, strings.Join(keys, ","))
+		fmt.Fprintf(&line, " sequence: %d headerKeys: [%s]", sequence, javaText([]byte(strings.Join(keys, ","))))
 		fields.set("sequence", sequence)
 		fields.set("headerKeys", keys)
 		if b.Control() {
@@ -268,10 +275,7 @@ func dataText(label string, b []byte, control bool) string {
 	if control {
 		return ""
 	}
-	if utf8.Valid(b) {
-		return label + string(b)
-	}
-	return label + string([]rune(string(b))) // each bad byte becomes U+FFFD
+	return label + javaText(b)
 }
 
 func length(b []byte) int {
@@ -308,21 +312,4 @@ func control(line *strings.Builder, fields *facts, rec record.Record) error {
 	fields.set("endTxnMarker", m.Type.String())
 	fields.set("coordinatorEpoch", m.CoordinatorEpoch)
 	return nil
-}
-
-// recordChecksum is the CRC of one legacy message. That of a message inside a wrapper is computed from what the message
-// says; a wrapper with LogAppendTime hides its messages' own timestamps, and theirs is that of the stamped message.
-func recordChecksum(b record.Batch, rec record.Record) uint32 {
-	if b.Codec() == record.None {
-		return b.Checksum()
-	}
-	m := []byte{byte(b.Magic()), 0}
-	if b.Magic() == 1 {
-		m = binary.BigEndian.AppendUint64(m, uint64(rec.Timestamp))
-	}
-	for _, field := range [][]byte{rec.Key, rec.Value} {
-		m = binary.BigEndian.AppendUint32(m, uint32(int32(length(field))))
-		m = append(m, field...)
-	}
-	return crc32.ChecksumIEEE(m)
 }

@@ -94,7 +94,7 @@ func (q *offsetQuery) check() error {
 }
 
 func (q *offsetQuery) answer(ctx context.Context, e *env, dir string) (log.At, error) {
-	r, err := openReader(e, dir)
+	r, err := openReader(e, dir, false)
 	if err != nil {
 		return log.At{}, err
 	}

@@ -39,7 +39,7 @@ standard error and goes on with what is there.
 					return err
 				}
 				configs.notes(e)
-				r, err := openReader(e, args[0])
+				r, err := openReader(e, args[0], true)
 				if err != nil {
 					return err
 				}

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/partlog/partlog/compaction"
 	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
 )
 
@@ -270,8 +272,9 @@ func (t *target) one() (log.TopicPartition, error) {
 	return log.TopicPartition{}, worded(log.ErrNotLog, "%s holds %d partitions; name one of them: %s", t.root, len(names), strings.Join(names, ", "))
 }
 
-// openReader reads the partition that dir names, or the only one of the root that dir names.
-func openReader(e *env, dir string) (*log.Reader, error) {
+// openReader reads the partition that dir names, or the only one of the root that dir names. What is read once is read as an open
+// would find it where a swap of segments was interrupted; who follows a writer sees what comes.
+func openReader(e *env, dir string, follows bool) (*log.Reader, error) {
 	t, err := lookAt(dir)
 	if err != nil {
 		return nil, err
@@ -285,5 +288,25 @@ func openReader(e *env, dir string) (*log.Reader, error) {
 	if folder == "" {
 		folder = tp.String()
 	}
-	return log.OpenReader(filepath.Join(t.root, folder), log.ReaderOptions{})
+	dir = filepath.Join(t.root, folder)
+	if view := t.settled(folder); view != nil && !follows {
+		if r, err := log.OpenReader(dir, log.ReaderOptions{FS: view}); err == nil {
+			return r, nil
+		}
+	}
+	return log.OpenReader(dir, log.ReaderOptions{})
+}
+
+// settled is a view of the root in which a swap of segments that was interrupted in the folder is finished, or undone, as an open
+// would; nil if there is none.
+func (t *target) settled(folder string) vfs.FS {
+	entries, err := t.fs.ReadDir(folder)
+	if err != nil || !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".swap") }) {
+		return nil
+	}
+	view := vfs.Overlay(t.fs)
+	if _, err := compaction.Settle(folder, segment.Options{FS: view}); err != nil {
+		return nil
+	}
+	return view
 }

@@ -25,8 +25,8 @@ clean-shutdown marker hides. It takes no lock and changes nothing.
 
 DIR is a partition folder or a log root. Exit code 0: sound. 1: something was found. 2: something could not be looked
 at. Beside a running writer the end of the last segment may be caught in the middle of an append; stop it, or look
-again. What is legal is not reported: gaps left by compaction or retention, indexes of an unclean stop that an open
-rebuilds anyway, entries of brokers before 4.0 that name a later batch of the same append, producers that are not known
+again. What is legal is not reported: gaps left by compaction or retention, .deleted files that wait for their removal,
+indexes of an unclean stop that an open rebuilds anyway, entries of brokers before 4.0 that name a later batch of the same append, producers that are not known
 any more because their last record is old (producer.id.expiration.ms: give yours with --config), deleted or compacted.
 Whether an index lacks entries depends on index.interval.bytes, which is guessed from the entries there are: an index made
 anew under another one than its neighbours looks cut short unless --config says which.

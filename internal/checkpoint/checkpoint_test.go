@@ -445,3 +445,27 @@ func TestAReplacementIsWholeWhateverStepFails(t *testing.T) {
 		require.ErrorIs(t, err, fs.ErrNotExist, "a leftover after %q", fail)
 	}
 }
+
+func TestTopicIDIsReadWhateverStandsBeforeTheColons(t *testing.T) {
+	const text = "XreDC5vKRYqh8Nifn3SBJQ"
+	want, err := ParseID(text)
+	require.NoError(t, err)
+	for content, odd := range map[string]bool{
+		"version: 0\ntopic_id: " + text:         false,
+		"version: 7\ntopic_id:  " + text + "\n": false,
+		"versi/n: 0\ntopic_id: " + text:         true,
+		"version: 0\ntopic_i\xe4: " + text:      true,
+		"ver:sion: 0\n: " + text + "\nand more": true,
+	} {
+		id, err := ParseTopicID("m", []byte(content))
+		require.NoError(t, err, "%q", content)
+		require.Equal(t, want, id)
+		fsys := vfs.Mem()
+		require.NoError(t, WriteFile(fsys, "m", []byte(content)))
+		require.Equal(t, odd, CheckTopicID(fsys, "m") != nil, "%q", content)
+	}
+	for _, content := range []string{"version:0\ntopic_id: " + text, "version: 0: 1\ntopic_id: " + text, "version: 0\ntopic_id:" + text, "version: 0\n" + text} {
+		_, err := ParseTopicID("m", []byte(content))
+		require.Error(t, err, "%q", content)
+	}
+}

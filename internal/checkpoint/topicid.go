@@ -52,34 +52,74 @@ func WriteTopicID(fsys vfs.FS, name string, id ID) error {
 }
 
 // ParseTopicID decodes the content of a partition.metadata file; file is for errors, which are *FormatError. Higher
-// versions and lines behind the second are tolerated.
+// versions and lines behind the second are tolerated, and as by Kafka any names before the two values.
 func ParseTopicID(file string, b []byte) (ID, error) {
+	id, _, err := parseTopicID(file, b)
+	return id, err
+}
+
+// CheckTopicID is ReadTopicID of a file that must be as Kafka writes it.
+func CheckTopicID(fsys vfs.FS, name string) error {
+	b, found, err := read(fsys, name, maxSmallBytes)
+	if err != nil || !found {
+		return err
+	}
+	_, odd, err := parseTopicID(name, b)
+	if err == nil && odd != nil {
+		return odd
+	}
+	return err
+}
+
+// parseTopicID says as well what is odd about a file that can be read.
+func parseTopicID(file string, b []byte) (id ID, odd *FormatError, err error) {
 	lines := lineReader{rest: b}
-	bad := func(reason string) (ID, error) {
-		return ID{}, &FormatError{File: file, Line: max(lines.n, 1), Reason: reason}
+	bad := func(reason string) *FormatError {
+		return &FormatError{File: file, Line: max(lines.n, 1), Reason: reason}
 	}
 	field := func(key string) (string, bool) {
 		line, _ := lines.next()
-		name, value, _ := bytes.Cut(line, []byte{':'})
-		trimmed := bytes.TrimLeft(value, " \t\v\f\r")
-		return string(short(bytes.TrimRight(trimmed, " \t\v\f\r"))), string(name) == key && len(trimmed) < len(value)
+		name, value, ok := cutField(line)
+		if ok && string(name) != key && odd == nil {
+			odd = bad(fmt.Sprintf("%q where %q should be, which nobody looks at", short(name), key))
+		}
+		return string(short(bytes.TrimRight(value, blanks))), ok
 	}
 	text, ok := field("version")
 	if !ok {
-		return bad(`not "version: <number>"`)
+		return id, nil, bad(`not "version: <number>"`)
 	}
 	if version, err := strconv.ParseInt(text, 10, 32); err != nil || version < 0 {
-		return bad(fmt.Sprintf("%q is not a version", text))
+		return id, nil, bad(fmt.Sprintf("%q is not a version", text))
 	}
 	if text, ok = field("topic_id"); !ok {
-		return bad(`not "topic_id: <id>"`)
+		return id, nil, bad(`not "topic_id: <id>"`)
 	}
-	id, err := ParseID(text)
+	id, notID := ParseID(text)
 	switch {
-	case err != nil:
-		return bad(fmt.Sprintf("%q is not a topic id", text))
+	case notID != nil:
+		return ID{}, nil, bad(fmt.Sprintf("%q is not a topic id", text))
 	case id.IsZero():
-		return bad("the topic id is zero")
+		return ID{}, nil, bad("the topic id is zero")
 	}
-	return id, nil
+	return id, odd, nil
+}
+
+const blanks = " \t\v\f\r"
+
+// cutField splits a line at its only colon with a blank behind it.
+func cutField(line []byte) (name, value []byte, ok bool) {
+	colon := func(b []byte) int {
+		for i := 0; i+1 < len(b); i++ {
+			if b[i] == ':' && bytes.IndexByte([]byte(blanks), b[i+1]) >= 0 {
+				return i
+			}
+		}
+		return -1
+	}
+	i := colon(line)
+	if i < 0 || colon(line[i+1:]) >= 0 {
+		return nil, nil, false
+	}
+	return line[:i], bytes.TrimLeft(line[i+1:], blanks), true
 }
