@@ -6,7 +6,8 @@
 //
 //	examples         programs to start from
 //	cmd/partlog      the command: cat, append, dump, info, verify, repair, …
-//	replica          Kafka's replication as a state machine; replica/controller decides who leads
+//	replica          Kafka's replication: a state machine, and nodes that run it; replica/member makes a process a member of a cluster,
+//	                 replica/controller decides who leads, replica/placement who replicates, replica/replicatest plays clusters
 //	log              Log, Dir, Reader: append, read, follow, fetch, truncate, recover, clean
 //	compaction       the last record of each key: the map of keys, the rewrite, the swap
 //	retention        which segments may go, as a pure decision

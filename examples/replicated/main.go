@@ -22,10 +22,14 @@ import (
 
 func main() {
 	processes := flag.Bool("processes", false, "each node is a process of its own")
-	dir := flag.String("dir", "", "where the logs are; empty: in a temporary folder that is removed")
+	dir := flag.String("dir", "", "where the logs are; empty: in a temporary folder that is removed. What an earlier run left there is set aside: its store is gone")
 	node := flag.Int("node", 0, "be this node (for the program itself)")
 	hub := flag.String("hub", "", "address of the store (for the program itself)")
 	flag.Parse()
+	if flag.NArg() > 0 || *node > 0 && *hub == "" {
+		fmt.Fprintln(os.Stderr, "replicated takes flags only, and -node and -hub together or not at all")
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Stdout, *processes, *dir, replica.NodeID(*node), *hub); err != nil {
