@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -270,6 +271,40 @@ func ExampleLog_Producer() {
 	// <nil>
 	// 2
 	// true
+}
+
+// A writer that was killed goes on behind the last record it got into the log, acknowledged or not.
+func ExampleLog_Producers() {
+	l := memory(log.Config{})
+	ctx := context.Background()
+	const id = 7
+	start := func() (p *log.Producer, next int) {
+		var epoch int16
+		for _, known := range l.Producers() {
+			if known.ID != id {
+				continue
+			}
+			epoch = known.Epoch + 1 // fences the one before
+			for last, err := range l.Records(ctx, known.LastOffset) {
+				if err != nil {
+					panic(err)
+				}
+				next, _ = strconv.Atoi(string(last.Value))
+				next++
+				break
+			}
+		}
+		return l.Producer(id, epoch), next
+	}
+	p, next := start()
+	for ; next < 3; next++ {
+		_, _ = p.Append(ctx, record.Record{Value: []byte(strconv.Itoa(next))})
+	}
+	// the process is killed, and started again
+	p, next = start()
+	_, err := p.Append(ctx, record.Record{Value: []byte(strconv.Itoa(next))})
+	fmt.Println(next, l.Offsets().LogEnd, err)
+	// Output: 3 4 <nil>
 }
 
 func ExampleLog_OpenTransactions() {

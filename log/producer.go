@@ -353,8 +353,8 @@ func isUnconfirmed(err error) bool {
 type ProducerInfo struct {
 	ID               int64
 	Epoch            int16
-	LastSequence     int32 // of its last batch; -1 none in this epoch
-	LastOffset       int64 // of its last batch; -1 likewise
+	LastSequence     int32 // of the last record of its last batch; -1 none in this epoch
+	LastOffset       int64 // of the last record of its last batch, also of an aborted transaction; -1 likewise
 	LastTimestamp    int64 // Unix ms of its last record or marker; -1 none
 	CoordinatorEpoch int32 // of its last marker; -1 none
 	TxnStart         int64 // first offset of its open transaction; -1 none

@@ -38,7 +38,8 @@ func (o EndTxnOptions) Validate() error {
 }
 
 // EndTxn writes the marker that commits or aborts the open transaction of a producer, as a transaction coordinator asks
-// for; p.BaseSequence is ignored. Without an open transaction only the marker is written: a repeated call does no harm.
+// for; p.BaseSequence is ignored. Without an open transaction, and for a producer that the log does not know, only the marker is
+// written: a repeated call does no harm.
 //
 // Errors are Append's, *ConfigError for options that have no meaning, and ErrFenced: the producer's epoch, or the
 // coordinator's, is older than the last one seen, or the log is in another leader epoch.
@@ -145,9 +146,9 @@ type TxnGuard = producerstate.Guard
 
 // VerifyTransaction says that a producer is about to begin a transaction here with a batch of this epoch and sequence, and
 // that its coordinator is going to be asked whether it may (KIP-890). The guard goes into AppendOptions once the coordinator
-// has said yes; it is void once a transactional batch of the producer was appended, or after Config.ProducerExpiry. Repeated
-// calls return the same one; the zero guard means that the transaction is open and needs none. bumps: the producer uses
-// transaction version 2.
+// has said yes; it is of this log and producer, and void once a transactional batch or a marker of the producer was appended,
+// or after Config.ProducerExpiry. Repeated calls return the same one; the zero guard means that the transaction is open and
+// needs none, or that the epoch is stale and will be refused. bumps: the producer uses transaction version 2.
 func (l *Log) VerifyTransaction(id int64, epoch int16, sequence int32, bumps bool) TxnGuard {
 	if l.producers == nil {
 		return TxnGuard{}

@@ -123,7 +123,7 @@ func (a *appender) endTxn(ctx context.Context) error {
 	}
 	res, err := a.w.EndTxn(ctx, p.Producer, p.end == "commit", log.EndTxnOptions{CoordinatorEpoch: max(0, p.coordinator), TransactionVersion: p.version})
 	if err != nil {
-		return fmt.Errorf("the transaction could not be ended: %w", err)
+		return fmt.Errorf("the transaction could not be ended, \"partlog transactions\" says whether it is open: %w", err)
 	}
 	done := map[string]string{"commit": "committed", "abort": "aborted"}[p.end]
 	fmt.Fprintf(a.e.err, "note: the transaction is %s, the marker is at offset %d\n", done, res.Base)

@@ -199,6 +199,9 @@ func (p *partitionInfo) print(out io.Writer) error {
 		held = fmt.Sprintf("none (the next is %d)", p.LogEndOffset)
 	}
 	fmt.Fprintf(w, "  offsets\t%s\n  high watermark\t%d\n  recovery point\t%d\n", held, p.HighWatermark, p.RecoveryPoint)
+	if p.LastStableOffset < p.HighWatermark {
+		fmt.Fprintf(w, "  last stable offset\t%d: read-committed readers wait for an open transaction (partlog transactions)\n", p.LastStableOffset)
+	}
 	for i, ep := range p.LeaderEpochs {
 		label := ""
 		if i == 0 {

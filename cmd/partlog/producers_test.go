@@ -54,6 +54,7 @@ func TestAppendOfAProducerRepeatsNothingAndEndsItsTransaction(t *testing.T) {
 	require.Len(t, open, 1)
 	require.Contains(t, open[0], `"producerId":8,"epoch":0,"firstOffset":6`)
 	require.Contains(t, strings.Join(do(t, "transactions", dir), "\n"), "8         0      6")
+	require.Contains(t, strings.Join(do(t, "info", dir), "\n"), "last stable offset  6: read-committed readers wait")
 	aborted := feed(t, dir, "", "--txn", "8:0", "--end", "abort", "--coordinator-epoch", "3", "--txn-version", "2")
 	require.Equal(t, exitOK, aborted.code, aborted.err)
 	require.Contains(t, aborted.err, "aborted")
@@ -70,6 +71,11 @@ func TestAppendOfAProducerRepeatsNothingAndEndsItsTransaction(t *testing.T) {
 	require.Len(t, producers, 2)
 	require.Contains(t, producers[1], `"producerId":8,"epoch":1`)
 	require.Contains(t, strings.Join(do(t, "epochs", dir), "\n"), "0      0")
+	require.NotContains(t, strings.Join(do(t, "info", dir), "\n"), "last stable offset")
+	require.Equal(t, exitOK, feed(t, dir, in, "--txn", "9:0", "--coordinator-epoch", "4").code)
+	left := feed(t, dir, in, "--txn", "9:0", "--coordinator-epoch", "3")
+	require.Equal(t, exitFailed, left.code)
+	require.Contains(t, left.err, "partlog transactions")
 	for _, bad := range []string{"--producer 1", "--producer -1:0", "--producer 1:40000", "--txn 1:0:x", "--producer 1:0 --txn 1:0", "--end maybe", "--txn-version 3", "--coordinator-epoch -1",
 		"--end abort", "--producer 1:0 --end commit", "--txn-version 1", "--coordinator-epoch 1"} {
 		require.Equal(t, exitFailed, feed(t, dir, in, strings.Fields(bad)...).code, bad)

@@ -97,7 +97,7 @@ func (p *Pending) verify(b record.Batch, id int64, epoch int16, g Guard) error {
 	if c != nil && epoch < c.epoch {
 		return &EpochError{ProducerID: id, Offset: b.BaseOffset(), Got: epoch, Want: c.epoch}
 	}
-	return &TxnStateError{ProducerID: id, Epoch: epoch, Offset: b.BaseOffset(), TxnFirstOffset: -1, Reason: "the coordinator was not asked whether the transaction may begin here"}
+	return &TxnStateError{ProducerID: id, Epoch: epoch, Offset: b.BaseOffset(), TxnFirstOffset: -1, Reason: "no guard, or one that is void or another producer's, shows that the coordinator was asked whether the transaction may begin here"}
 }
 
 func (p *Pending) data(b record.Batch, o Options) error {
