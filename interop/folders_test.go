@@ -206,7 +206,7 @@ func (f *kafkaFolder) sameOpinion(k golden.Opened, o opinion) {
 		if k.OpenedClean && (strings.Contains(f.damaged, "behind the log") || strings.Contains(f.damaged, "torn log")) { // Kafka keeps those bytes
 			a.Size = b.Size
 		}
-		if strings.Contains(f.damaged, "index") { // Kafka believes what stands there
+		if strings.Contains(f.damaged, "index") || strings.Contains(f.damaged, "swap") { // Kafka believes what stands there, or is missing
 			a.LargestTimestamp, b.LargestTimestamp, a.IndexEntries, a.TimeIndexEntries = 0, 0, b.IndexEntries, b.TimeIndexEntries
 		}
 		if a.LargestTimestamp > 1_790_000_000_000 && (!f.clean || a.Size == 0 || presized) { // the time of the file
