@@ -80,9 +80,10 @@ func (l *Log) Append(ctx context.Context, recs ...record.Record) (base int64, er
 // AppendBatches adds encoded record batches. As Leader, raw must hold exactly one batch with base offset 0; its base
 // offset, leader epoch and, where the log's settings demand it, attributes and timestamps are rewritten IN PLACE, so
 // the caller's slice changes (unless the batch had to be recompressed). After an error that means "not in the log" it
-// is as it was, so that the call can be repeated. A batch that is in the log (behind an *UnconfirmedError, or if an answer was lost) is sent
-// again from a copy, or after Batch.SetBaseOffset(0): with its place in the log it is ErrInvalidRecord. As Follower, raw holds any number of batches that are stored as they
-// are. Compressed batches are unpacked for checking, never kept.
+// is as it was, so that the call can be repeated. A batch that is in the log (behind an *UnconfirmedError, or if an answer was
+// lost) is sent again from a copy, or after Batch.SetBaseOffset(0): with its place in the log it is ErrInvalidRecord. As
+// Follower, raw holds any number of batches that are stored as they are, and is not written to, even after an error.
+// Compressed batches are unpacked for checking, never kept.
 //
 // Batches of idempotent and transactional producers are judged as Kafka does (Leader): a repeated one is not written, see
 // Appended.Duplicate; ErrOutOfOrder for a gap in the sequence, ErrFenced for an old epoch, ErrTxnState for a batch that the
@@ -103,7 +104,7 @@ func (l *Log) AppendBatches(ctx context.Context, raw []byte, o AppendOptions) (A
 	var head [record.HeaderSize]byte // all that is rewritten in place
 	n := copy(head[:], raw)
 	res, err := l.appendRaw(ctx, e.dec, raw, &o)
-	if err != nil && res.Base < 0 {
+	if err != nil && res.Base < 0 && o.As == Leader { // a follower's is only read: others may read it too
 		copy(raw, head[:n])
 	}
 	return res, err
