@@ -84,14 +84,12 @@ func (e *expect) admits(o Offsets, found []wrote, epochs []EpochEntry) error {
 	if o.LogStart > o.HighWatermark || o.HighWatermark > o.LogEnd || o.Durable > o.LogEnd || o.RecoveryPoint > o.LogEnd {
 		return fmt.Errorf("marks do not agree: %+v", o)
 	}
-	if err := epochsMatch(o, found, epochs, len(e.line) > 0); err != nil {
-		return err
-	}
-	if o.LogStart == o.LogEnd && len(found) == 0 && slices.Contains(e.empties, o.LogEnd) {
-		return nil
-	}
-	if !slices.Contains(e.starts, o.LogStart) {
+	empty := o.LogStart == o.LogEnd && len(found) == 0 && slices.Contains(e.empties, o.LogEnd)
+	if !empty && !slices.Contains(e.starts, o.LogStart) {
 		return fmt.Errorf("the log starts at %d", o.LogStart)
+	}
+	if err := epochsMatch(o, found, epochs, len(e.line) > 0); err != nil || empty {
+		return err
 	}
 	if o.LogStart == o.LogEnd && o.LogEnd > e.floor && len(found) == 0 {
 		return nil // everything below the start was lost before the start rose above it

@@ -76,6 +76,12 @@ func (l *Log) raiseStart(ctx context.Context, start int64) error {
 	case err != nil:
 		return l.fail(err) // the file may say either
 	}
+	l.beginAt(start)
+	return l.storeEpochs(ctx)
+}
+
+// beginAt is raiseStart in memory.
+func (l *Log) beginAt(start int64) {
 	_ = l.write.lock(context.Background())
 	defer l.write.unlock()
 	l.producers.state.OnLogStart(max(start, l.load().LogStart))
@@ -83,6 +89,14 @@ func (l *Log) raiseStart(ctx context.Context, start int64) error {
 		o.LogStart, o.HighWatermark = max(o.LogStart, start), max(o.HighWatermark, start)
 		l.restable(o)
 	})
-	l.epochs.TruncateFromStart(start) // the file may lag: loading cuts it again
+	l.epochs.TruncateFromStart(start)
+}
+
+// storeEpochs writes the leader epochs after their beginning was cut, beside appends. Without room, or time, it is done without:
+// loading cuts the file again. The caller holds starts or names, so that nobody moves the folder away.
+func (l *Log) storeEpochs(ctx context.Context) error {
+	if err := l.epochs.Flush(ctx); err != nil && !isNoSpace(err) && !isContext(err) {
+		return l.fail(err)
+	}
 	return nil
 }

@@ -423,7 +423,7 @@ func (l *Log) takeOver(k known) error {
 	l.epochs.Restore(k.epochs)
 	l.newest = max(l.newest, k.newest)
 	l.publishEpoch()
-	if err := l.epochs.Flush(); err != nil {
+	if err := l.epochs.Flush(context.Background()); err != nil {
 		return l.epochRefused(err)
 	}
 	return nil

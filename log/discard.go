@@ -234,7 +234,7 @@ func (l *Log) dropped(n int) (gone []discarded) {
 		l.restable(o)
 	})
 	l.list.Store(&rest)
-	l.epochs.TruncateFromStart(l.load().LogStart) // the file may lag: loading cuts it again
+	l.epochs.TruncateFromStart(l.load().LogStart) // storeEpochs comes later, or not at all
 	for _, seg := range segs[:n] {
 		gone = append(gone, discarded{seg: seg, file: l.takeSnapshot(seg.Base())})
 	}

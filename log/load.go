@@ -194,7 +194,7 @@ func (l *Log) bindEpochs() (err error) {
 		return err
 	}
 	l.epochs.Rebind(store)
-	return l.epochs.Flush()
+	return l.epochs.Flush(context.Background())
 }
 
 // openSegments opens what the folder holds, oldest first, after removing index files that belong to no .log. An empty

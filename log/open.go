@@ -181,7 +181,7 @@ func (l *Log) settleFiles(segs segments) error {
 			err = errors.Join(err, fmt.Errorf("sync %s: %w", l.name, e))
 		}
 	}
-	err = errors.Join(err, l.syncDir(), l.epochs.Flush())
+	err = errors.Join(err, l.syncDir(), l.epochs.Flush(context.Background()))
 	if err == nil {
 		if err = l.writeSnapshots(turn{context.Background()}); err == nil {
 			_, err = l.producers.state.Take(l.fs, l.name)

@@ -235,14 +235,17 @@ func (l *Log) forgetHead(n int) []discarded {
 	return l.dropped(n)
 }
 
-// settleDrops makes it durable that segments went which only the log start hides.
+// settleDrops makes it durable that segments went which only the log start hides, and stores the epochs of those that stayed.
 func (l *Log) settleDrops(ctx context.Context) error {
 	if err := l.names.lock(ctx); err != nil {
 		return err
 	}
 	defer l.names.unlock()
-	if !l.loose || l.ended() != nil {
+	if l.ended() != nil {
 		return nil
+	}
+	if err := l.storeEpochs(ctx); err != nil || !l.loose {
+		return err
 	}
 	if err := l.syncDir(); err != nil {
 		return l.fail(err)

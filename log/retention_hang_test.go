@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
@@ -113,15 +114,17 @@ func TestAppendsAndReadsGoOnWhileADeletionHangs(t *testing.T) {
 			steps := d.steps(t)
 			require.NotEmpty(t, steps)
 			for n, step := range steps {
+				epochs := strings.Contains(step.Name+steps[max(0, n-1)].Name, checkpoint.LeaderEpochs) // the directory is synced behind it
 				if !d.own(step) && (n < 40 || n%17 == 0 || n > len(steps)-15) && (n%5 == 0 || !testing.Short()) {
-					t.Run(fmt.Sprint(n, " ", step), func(t *testing.T) { hangIn(t, &d, n) })
+					t.Run(fmt.Sprint(n, " ", step), func(t *testing.T) { hangIn(t, &d, n, epochs) })
 				}
 			}
 		})
 	}
 }
 
-func hangIn(t *testing.T, d *deletion, n int) {
+// hangIn hangs in the call n. A new epoch waits for who writes the epochs.
+func hangIn(t *testing.T, d *deletion, n int, epochs bool) {
 	t.Parallel()
 	b, disk := newDeletion(t, d)
 	gate, reached := make(chan struct{}), make(chan struct{})
@@ -151,7 +154,9 @@ func hangIn(t *testing.T, d *deletion, n int) {
 		}
 		if i == 1 {
 			require.NoError(t, soon(t, "a roll", func() error { return b.Roll(ctx) }))
-			require.NoError(t, soon(t, "a new epoch", func() error { return b.AssignEpoch(1000) }))
+			if !epochs {
+				require.NoError(t, soon(t, "a new epoch", func() error { return b.AssignEpoch(1000) }))
+			}
 		}
 		require.NoError(t, soon(t, "reading what was appended", func() error {
 			require.Equal(t, want, b.readAll(end))

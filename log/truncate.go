@@ -128,7 +128,7 @@ func (l *Log) dropBareEpoch(end int64) error {
 		return nil
 	}
 	l.publishEpoch()
-	if err := l.epochs.Flush(); err != nil {
+	if err := l.epochs.Flush(context.Background()); err != nil {
 		return l.epochRefused(err)
 	}
 	return nil
@@ -289,7 +289,7 @@ func (l *Log) dropSegments(segs segments, from int) error {
 func (l *Log) forgetAbove(end int64) error {
 	l.epochs.TruncateFromEnd(end)
 	l.publishEpoch()
-	if err := l.epochs.Flush(); err != nil {
+	if err := l.epochs.Flush(context.Background()); err != nil {
 		return err
 	}
 	if err := l.dropSnapshotsAbove(end); err != nil {

@@ -26,6 +26,7 @@ type underway struct {
 	bytes   int64
 	flights map[*runner]flight
 	waiting []waitingRead
+	delayed int       // reads that had to wait, so far
 	swept   time.Time // when it was last looked for answers that were lost
 }
 
@@ -66,6 +67,7 @@ func (w *window) await(to NodeID, r *runner, max int64, resume func() bool) {
 	w.mu.Lock()
 	u := w.followers[to]
 	u.waiting = append(u.waiting, waitingRead{r, max, resume})
+	u.delayed++
 	u.sweep(w.lost)
 	ready := u.ready(w.limit)
 	w.mu.Unlock()

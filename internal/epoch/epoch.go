@@ -10,6 +10,7 @@
 package epoch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,7 +28,7 @@ type Entry struct {
 	StartOffset int64 // >= 0
 }
 
-// Store makes the entries durable; it must not keep the slice. It runs under the cache's lock and must not call back.
+// Store makes the entries durable; it must not keep the slice. It runs under a lock of the cache and must not call back.
 type Store func([]Entry) error
 
 // ErrInvalid is returned for a negative epoch or offset. Batches without an epoch must not be assigned.
@@ -39,15 +40,15 @@ type Cache struct {
 	entries atomic.Pointer[[]Entry] // immutable once published
 	dirty   atomic.Bool
 
-	// mu orders changes and stores. It is held across Store, nothing else is locked under it.
-	mu    sync.Mutex
-	store Store
+	storing chan struct{} // the one token orders stores and is held across Store; only mu is locked under it
+	store   Store         // changed under both
+	mu      sync.Mutex    // orders changes of the list; nothing waits under it
 }
 
 // New makes a cache from entries as found on disk, in file order, resolving contradictions the way [Cache.Assign] does
 // (a later line wins). It does not store; when lines were dropped the cache is dirty. store may be nil: memory only.
 func New(entries []Entry, store Store) (*Cache, error) {
-	c := &Cache{store: store}
+	c := &Cache{store: store, storing: make(chan struct{}, 1)}
 	var list []Entry
 	for _, e := range entries {
 		if e.Epoch < 0 || e.StartOffset < 0 {
@@ -149,17 +150,26 @@ func (c *Cache) Assign(epoch int32, start int64) (changed bool, err error) {
 	if !needed(c.list(), e) {
 		return false, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	next, needed := assigned(c.list(), e)
+	c.storing <- struct{}{}
+	defer func() { <-c.storing }()
+	was := c.entries.Load()
+	next, needed := assigned(*was, e)
 	if !needed {
 		return false, nil
 	}
 	if err := c.put(next); err != nil {
 		return false, err
 	}
-	c.entries.Store(&next)
-	return true, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries.Load() == was {
+		c.publish(next)
+		return true, nil
+	}
+	if next, needed = assigned(c.list(), e); needed { // truncated while it was stored
+		c.change(next)
+	}
+	return needed, nil
 }
 
 // TruncateFromEnd drops the entries that begin at or after offset; a negative offset drops nothing. The disk learns of
@@ -194,13 +204,14 @@ func (c *Cache) TruncateFromStart(offset int64) (changed bool) {
 
 // Clear drops all entries and stores that before it returns. After an error the cache is unchanged.
 func (c *Cache) Clear() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var none []Entry
-	if err := c.put(none); err != nil {
+	c.storing <- struct{}{}
+	defer func() { <-c.storing }()
+	if err := c.put(nil); err != nil {
 		return err
 	}
-	c.entries.Store(&none)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.publish(nil)
 	return nil
 }
 
@@ -215,18 +226,37 @@ func (c *Cache) Restore(entries []Entry) {
 // Dirty says whether the disk may hold entries that were truncated away here.
 func (c *Cache) Dirty() bool { return c.dirty.Load() }
 
-// Flush stores the entries if the cache is dirty.
-func (c *Cache) Flush() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// Flush stores the entries if the cache is dirty. Looks and truncations do not wait for it; if one of these comes meanwhile the
+// cache stays dirty. It waits for another store under ctx, whose error is then its own.
+func (c *Cache) Flush(ctx context.Context) error {
 	if !c.dirty.Load() {
 		return nil
 	}
-	return c.put(c.list())
+	select {
+	case c.storing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.storing }()
+	if !c.dirty.Load() {
+		return nil
+	}
+	was := c.entries.Load()
+	if err := c.put(*was); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries.Load() == was {
+		c.dirty.Store(false)
+	}
+	return nil
 }
 
 // Rebind gives the cache another place on disk (a renamed folder) and makes it dirty; nil detaches it.
 func (c *Cache) Rebind(store Store) {
+	c.storing <- struct{}{}
+	defer func() { <-c.storing }()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.store = store
@@ -235,16 +265,22 @@ func (c *Cache) Rebind(store Store) {
 
 func (c *Cache) list() []Entry { return *c.entries.Load() }
 
-// put stores list; the caller holds mu.
+// put stores list; the caller holds storing.
 func (c *Cache) put(list []Entry) error {
-	if c.store != nil {
-		if err := c.store(list); err != nil {
-			c.dirty.Store(true) // whatever the disk has now, it is not known
-			return err
-		}
+	if c.store == nil {
+		return nil
 	}
+	err := c.store(list)
+	if err != nil {
+		c.dirty.Store(true) // whatever the disk has now, it is not known
+	}
+	return err
+}
+
+// publish makes list, which the disk has, the cache's; the caller holds storing and mu.
+func (c *Cache) publish(list []Entry) {
+	c.entries.Store(&list)
 	c.dirty.Store(false)
-	return nil
 }
 
 // change publishes list and leaves the disk for later; the caller holds mu.

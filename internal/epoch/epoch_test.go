@@ -241,10 +241,10 @@ func TestTruncationsReachTheDiskByFlush(t *testing.T) {
 	c.TruncateFromStart(8)
 	require.True(t, c.Dirty())
 	require.Zero(t, d.writes)
-	require.NoError(t, c.Flush())
+	require.NoError(t, c.Flush(t.Context()))
 	require.Equal(t, list{{3, 8}}, d.entries)
 	require.False(t, c.Dirty())
-	require.NoError(t, c.Flush())
+	require.NoError(t, c.Flush(t.Context()))
 	require.Equal(t, 1, d.writes, "nothing left to flush")
 }
 
@@ -265,7 +265,7 @@ func TestAFailedStoreLeavesTheCacheAsItWas(t *testing.T) {
 	requireEntries(t, list{{1, 5}}, c)
 	require.True(t, c.Dirty(), "what the disk holds is not known")
 	d.fail = nil
-	require.NoError(t, c.Flush())
+	require.NoError(t, c.Flush(t.Context()))
 	require.Equal(t, list{{1, 5}}, d.entries)
 }
 
@@ -274,13 +274,13 @@ func TestARenamedFolderGetsItsOwnFile(t *testing.T) {
 	var after disk
 	c.Rebind(after.store)
 	require.True(t, c.Dirty())
-	require.NoError(t, c.Flush())
+	require.NoError(t, c.Flush(t.Context()))
 	require.Equal(t, list{{1, 5}}, after.entries)
 	require.Zero(t, before.writes)
 	c.Rebind(nil)
 	c.TruncateFromEnd(0)
 	require.False(t, c.Dirty())
-	require.NoError(t, c.Flush())
+	require.NoError(t, c.Flush(t.Context()))
 }
 
 func TestEntriesAreACopy(t *testing.T) {
@@ -392,7 +392,7 @@ func TestAgainstANaiveModel(t *testing.T) {
 				c.TruncateFromStart(o)
 			},
 			"flush and reopen": func(t *rapid.T) {
-				require.NoError(t, c.Flush())
+				require.NoError(t, c.Flush(t.Context()))
 				require.True(t, slices.Equal(m.sorted(), d.entries))
 				var err error
 				c, err = New(d.entries, d.store)
@@ -452,4 +452,54 @@ func TestAMillionEpochsAreTakenInAtOnce(t *testing.T) {
 	require.Equal(t, len(lines), c.Len())
 	require.False(t, c.Dirty())
 	require.Less(t, time.Since(began), 10*time.Second)
+}
+
+// Whoever stores may hang: truncations and looks go on, and what they changed is not taken for stored.
+func TestTruncationsGoOnWhileEntriesAreStored(t *testing.T) {
+	var disk []Entry
+	hang, began := make(chan struct{}), make(chan struct{}, 1)
+	c, err := New([]Entry{{1, 0}, {2, 5}, {3, 9}}, func(list []Entry) error {
+		began <- struct{}{}
+		<-hang
+		disk = slices.Clone(list)
+		return nil
+	})
+	require.NoError(t, err)
+	require.True(t, c.TruncateFromStart(2))
+
+	flushed := make(chan error)
+	go func() { flushed <- c.Flush(t.Context()) }()
+	<-began
+	require.True(t, c.TruncateFromStart(6))
+	require.Equal(t, []Entry{{2, 6}, {3, 9}}, c.Entries())
+	require.True(t, c.Dirty())
+	close(hang)
+	require.NoError(t, <-flushed)
+	require.Equal(t, []Entry{{1, 2}, {2, 5}, {3, 9}}, disk)
+	require.True(t, c.Dirty(), "what was cut meanwhile is not on the disk")
+	require.NoError(t, c.Flush(t.Context()))
+	<-began
+	require.Equal(t, c.Entries(), disk)
+	require.False(t, c.Dirty())
+}
+
+func TestAnEpochIsAssignedToWhatATruncationLeftMeanwhile(t *testing.T) {
+	hang, began := make(chan struct{}), make(chan struct{}, 1)
+	c, err := New([]Entry{{1, 0}, {2, 5}}, func([]Entry) error {
+		began <- struct{}{}
+		<-hang
+		return nil
+	})
+	require.NoError(t, err)
+	assigned := make(chan error)
+	go func() {
+		_, err := c.Assign(4, 9)
+		assigned <- err
+	}()
+	<-began
+	require.True(t, c.TruncateFromStart(6))
+	close(hang)
+	require.NoError(t, <-assigned)
+	require.Equal(t, []Entry{{2, 6}, {4, 9}}, c.Entries())
+	require.True(t, c.Dirty())
 }
