@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -175,6 +176,9 @@ func (w *ruled) someStep(r *rand.Rand) RuleStep {
 		}
 		if r.IntN(8) == 0 {
 			s.Node, s.ISR = node, some(r, nodes, 0.4)
+			if leader := int32(p.Leader); node == leader && !slices.Contains(s.ISR, leader) { // ours says so when its log has failed; no leader of Kafka's does
+				s.ISR = append(s.ISR, leader)
+			}
 		}
 		if p.Recovering || !equalJSON(plainIDs(nodeIDs(s.ISR), true), plainIDs(p.ISR, true)) { // no leader proposes what is
 			return s
