@@ -160,7 +160,7 @@ func (p *points) takeOut(name string, tp TopicPartition) (written bool) {
 		return p.stale[name]
 	}
 	delete(p.files[name], key)
-	p.dirty[name] = true
+	p.dirty[name], p.stale[name] = true, true // until the file is written, which may not work at once
 	return true
 }
 
