@@ -208,7 +208,10 @@ func (n *Node) Peer(p Peer) {
 }
 
 // Stop ends a replica here, and with Delete removes its log. ErrNoReplica.
-func (n *Node) Stop(tp log.TopicPartition, s Stop) error {
+func (n *Node) Stop(tp log.TopicPartition, s Stop) error { return n.tell(tp, mail{event: s}) }
+
+// tell posts m to the replica here.
+func (n *Node) tell(tp log.TopicPartition, m mail) error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	r := n.replicas[tp]
@@ -218,7 +221,7 @@ func (n *Node) Stop(tp log.TopicPartition, s Stop) error {
 	case r == nil:
 		return fmt.Errorf("%s: %w", tp, ErrNoReplica)
 	}
-	r.post(mail{event: s})
+	r.post(m)
 	return nil
 }
 

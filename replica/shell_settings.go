@@ -9,19 +9,7 @@ import (
 // Reconfigure has a replica heed what NodeConfig.Partitions says of it now, in the background: the log's configuration as
 // log.Log.SetConfig changes it, and its own. What the log refuses is told to NodeConfig.Trouble; the rest counts all the same.
 // ErrNoReplica.
-func (n *Node) Reconfigure(tp log.TopicPartition) error {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	r := n.replicas[tp]
-	switch {
-	case n.closed:
-		return ErrNodeClosed
-	case r == nil:
-		return fmt.Errorf("%s: %w", tp, ErrNoReplica)
-	}
-	r.post(mail{settings: true})
-	return nil
-}
+func (n *Node) Reconfigure(tp log.TopicPartition) error { return n.tell(tp, mail{settings: true}) }
 
 // settings are a partition's own, as Partitions gives them now.
 func (r *runner) settings() (log.Config, Config) {

@@ -136,7 +136,7 @@ var near = map[string]uint64{"ignore-min-isr": 435, "trust-unclean-stop": 389, "
 // Each known way to be wrong is found within 2,000 seeds.
 func TestEachMutantIsCaught(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes a while")
+		t.Skip("plays hundreds of clusters for each mutant; without -short it is run")
 	}
 	for _, name := range replicatest.Mutants() {
 		t.Run(name, func(t *testing.T) {
