@@ -105,13 +105,18 @@ func (a *atRest) verified(ctx context.Context, o RestoreOptions) ([]TopicPartiti
 	if !a.clean {
 		return nil, &UnsoundError{Path: a.path, Reason: "there is no marker of a clean stop: it is no backup, or somebody has it open, or did not stop cleanly"}
 	}
-	return tps, verifyRoot(ctx, a.fs, a.path, o.Partitions, o.Progress)
+	return tps, verifyRoot(ctx, a.fs, a.path, o.Partitions, o.Config, o.Progress)
+}
+
+// keptUnder is what of c says how the files of a log at rest came to be as they are.
+func keptUnder(c Config) Config {
+	return Config{IndexIntervalBytes: c.IndexIntervalBytes, ProducerExpiry: c.ProducerExpiry}
 }
 
 // verifyRoot is nil if Verify finds nothing.
-func verifyRoot(ctx context.Context, fsys vfs.FS, path string, tps []TopicPartition, told func(CopyProgress)) error {
+func verifyRoot(ctx context.Context, fsys vfs.FS, path string, tps []TopicPartition, c Config, told func(CopyProgress)) error {
 	bad := &UnsoundError{Path: path}
-	o := VerifyOptions{Partitions: tps, Progress: func(p VerifyProgress) {
+	o := VerifyOptions{Partitions: tps, IndexInterval: c.IndexIntervalBytes, ProducerExpiry: c.ProducerExpiry, Progress: func(p VerifyProgress) {
 		if told != nil {
 			folder, _, _ := strings.Cut(p.File, "/")
 			tp, _ := ParseTopicPartition(folder)

@@ -24,6 +24,9 @@ type HandoverOptions struct {
 	// Abort ends transactions that are open at the cut with an ABORT marker. Without, they are refused: nobody in the other
 	// cluster would ever end them, and read-committed consumers would wait for ever.
 	Abort bool
+	// Config is what the logs were kept under. Recovering and verifying the source and the copies takes IndexIntervalBytes and
+	// ProducerExpiry from it; nothing else of it counts. The target cluster has settings of its own.
+	Config Config
 	// Everything keeps the records above the high watermark, which no consumer of the source has seen for sure, and hands
 	// over logs whose high watermark is not known.
 	Everything bool

@@ -55,7 +55,7 @@ func (h *handover) make(ctx context.Context, root vfs.FS) (madeMarks, error) {
 			marks[checkpoint.LogStarts][key] = o.LogStart
 		}
 	}
-	if err := verifyRoot(ctx, root, h.target, nil, h.o.Progress); err != nil {
+	if err := verifyRoot(ctx, root, h.target, nil, h.o.Config, h.o.Progress); err != nil {
 		return nil, err
 	}
 	return marks, nil
@@ -99,7 +99,7 @@ func (h *handover) ready(ctx context.Context, root vfs.FS) error {
 
 func (h *handover) cut(ctx context.Context, d *Dir) error {
 	for _, p := range h.plan.Partitions {
-		l, err := d.Open(ctx, p.TopicPartition, Config{})
+		l, err := d.Open(ctx, p.TopicPartition, keptUnder(h.o.Config))
 		if err != nil {
 			return err
 		}

@@ -162,7 +162,7 @@ func (h *handover) lookForRecords(p *HandoverPartition) error {
 // lookAtSource opens the partition in memory, which recovers it as the copy will be.
 func (h *handover) lookAtSource(ctx context.Context, d *Dir, p *HandoverPartition) error {
 	tp := p.TopicPartition
-	l, err := d.Open(ctx, tp, Config{})
+	l, err := d.Open(ctx, tp, keptUnder(h.o.Config))
 	if errors.Is(err, ErrCorrupt) {
 		h.refuse(tp, HandoverDamaged, "%v; repair a copy of it first", err)
 		return nil

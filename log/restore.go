@@ -22,6 +22,9 @@ type RestoreOptions struct {
 	Link bool
 	// Partitions to restore; nil: all of the backup.
 	Partitions []TopicPartition
+	// Config is what the logs were kept under. The verification takes IndexIntervalBytes and ProducerExpiry from it, as it
+	// does from VerifyOptions; nothing else of it counts.
+	Config Config
 	// Progress is called now and then, from the goroutine of the call.
 	Progress func(CopyProgress)
 }

@@ -76,6 +76,26 @@ func TestADamagedBackupIsNotRestored(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(to, "back"))
 }
 
+// A log that was recovered under another index.interval.bytes has an index that looks cut short to whoever is not told.
+func TestRestoreAndHandoverBelieveTheSettingsTheyAreGiven(t *testing.T) {
+	root, to := golden.Copy(t, "txn-commit-abort"), t.TempDir()
+	require.NoError(t, os.Remove(filepath.Join(root, ".kafka_cleanshutdown")))
+	require.Equal(t, exitOK, feed(t, filepath.Join(root, "txn-commit-abort-0"), "{}\n").code)
+	interval := []string{"--config", "index.interval.bytes=4096"}
+	for i, args := range [][]string{
+		{"restore", root, filepath.Join(to, "back")},
+		{"handover", root, filepath.Join(to, "over"), "--everything", "--abort", "--topic-id", "txn-commit-abort=" + theirID},
+	} {
+		r := runIn(t, args...)
+		require.NotEqual(t, exitOK, r.code, "%v", args)
+		require.Contains(t, r.err, "look-ups there are slow")
+		require.NoFileExists(t, args[2])
+		r = runIn(t, append(args, interval...)...)
+		require.Equal(t, exitOK, r.code, "%d %s", i, r.err)
+		require.Empty(t, do(t, append([]string{"verify", args[2]}, interval...)...))
+	}
+}
+
 // Every folder that a broker left survives a backup and a restore: the same files, and of those of one that was stopped
 // cleanly the same bytes.
 func TestFoldersOfABrokerSurviveBackupAndRestore(t *testing.T) {

@@ -42,7 +42,14 @@ absent is null, keys and payloads are base64. Records are listed unless --deep-i
 			fl.BoolVar(&o.sanityOnly, "index-sanity-check", false, "of an index only whether it passes the check a broker does at start")
 			fl.BoolVar(&o.verifyOnly, "verify-index-only", false, "check indexes, print no entries")
 			fl.BoolVar(&o.json, "json", false, "one JSON object a line")
-			return func(ctx context.Context, e *env, args []string) error { return runDump(ctx, e, *o, args) }
+			s := configFlag(fl)
+			return func(ctx context.Context, e *env, args []string) error {
+				if _, err := s.config(); err != nil {
+					return err
+				}
+				s.notes(e)
+				return runDump(ctx, e, *o, args)
+			}
 		},
 	}
 }

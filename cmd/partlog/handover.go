@@ -42,6 +42,9 @@ this is done: it recovers the partitions, which is why no marker of a clean stop
 A directory that is new says in its log-start-offset-checkpoint which logs begin inside of a segment. Whoever moves folders by
 hand adds these lines to the broker's file; partlog handover from that directory into the broker's takes them along.
 
+What index.interval.bytes and producer.id.expiration.ms of the source are the verification takes from --config, as partlog
+verify does.
+
 Everything is looked at first, and one reason against it stops all of it; --dry-run ends there, with exit code 1 if there is
 one. What was made is verified before it gets its place.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -54,11 +57,12 @@ one. What was made is verified before it gets its place.`,
 			fl.BoolVar(&o.everything, "everything", false, "keep the records above the high watermark too")
 			fl.StringVar(&o.idsFrom, "ids-from", "", "take topic ids from `DIR`, a log root or partition folder of the other cluster")
 			fl.Func("topic-id", "the other cluster's id of a topic, as `TOPIC=ID`; may be repeated", o.addTopic)
+			s := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := want(args, "SOURCE", "TARGET"); err != nil {
 					return err
 				}
-				return runHandover(ctx, e, args[0], args[1], o)
+				return runHandover(ctx, e, args[0], args[1], s, o)
 			}
 		},
 	}
@@ -109,7 +113,11 @@ func (o *handoverFlags) takeIDs(dir string) error {
 	return nil
 }
 
-func runHandover(ctx context.Context, e *env, source, dest string, o handoverFlags) error {
+func runHandover(ctx context.Context, e *env, source, dest string, s settings, o handoverFlags) error {
+	c, err := s.config()
+	if err != nil {
+		return err
+	}
 	t, err := lookAtAll(source)
 	if err != nil {
 		return err
@@ -126,8 +134,9 @@ func runHandover(ctx context.Context, e *env, source, dest string, o handoverFla
 	if err := refuseInside(dest); err != nil {
 		return err
 	}
+	s.notes(e)
 	p := &progress{e: e}
-	options := log.HandoverOptions{Topics: o.topics, Partitions: partitions, Abort: o.abort, Everything: o.everything, Progress: o.progress(p)}
+	options := log.HandoverOptions{Config: c, Topics: o.topics, Partitions: partitions, Abort: o.abort, Everything: o.everything, Progress: o.progress(p)}
 	plan, err := log.PlanHandover(ctx, t.root, dest, options)
 	if err != nil {
 		return err

@@ -22,6 +22,8 @@ Before anything is changed all of the backup is verified, as partlog verify does
 appears at DEST when it is whole and on the device: a crash leaves DEST.partial, which the next restore removes, or in an
 existing root a folder that ends in -delete, which whoever opens the root removes.
 
+The verification goes by index.interval.bytes and producer.id.expiration.ms, as partlog verify does: give yours with --config.
+
 BACKUP may be one partition folder of a backup. With --link sealed segments become hard links to the backup's files, which is
 quick; see partlog help backup for what that costs.
 
@@ -31,17 +33,22 @@ Exit code 1: the backup is damaged; nothing was changed.`,
 			o.define(fl)
 			o.definePartitions(fl)
 			fl.BoolVar(&o.link, "link", false, "make sealed segments hard links to the backup's, where the file system can")
+			s := configFlag(fl)
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := want(args, "BACKUP", "DEST"); err != nil {
 					return err
 				}
-				return runRestore(ctx, e, args[0], args[1], o)
+				return runRestore(ctx, e, args[0], args[1], s, o)
 			}
 		},
 	}
 }
 
-func runRestore(ctx context.Context, e *env, backup, dest string, o copyFlags) error {
+func runRestore(ctx context.Context, e *env, backup, dest string, s settings, o copyFlags) error {
+	c, err := s.config()
+	if err != nil {
+		return err
+	}
 	t, err := lookAtAll(backup)
 	if err != nil {
 		return err
@@ -53,8 +60,9 @@ func runRestore(ctx context.Context, e *env, backup, dest string, o copyFlags) e
 	if err := refuseInside(dest); err != nil {
 		return err
 	}
+	s.notes(e)
 	p := &progress{e: e}
-	r, err := log.Restore(ctx, t.root, dest, log.RestoreOptions{Partitions: partitions, Link: o.link, Progress: o.progress(p)})
+	r, err := log.Restore(ctx, t.root, dest, log.RestoreOptions{Config: c, Partitions: partitions, Link: o.link, Progress: o.progress(p)})
 	p.done()
 	if err != nil {
 		return inUse(dest, err)
