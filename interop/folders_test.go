@@ -266,7 +266,8 @@ func (f *kafkaFolder) sameDumpOf(files, flags []string) (whole bool) {
 		}
 		return false
 	}
-	require.Zero(t, code, stderr)
+	stderr, damaged := withoutOurs(stderr)
+	require.Equal(t, damaged, code != 0, stderr)
 	if want.Stdout != out {
 		w, g := strings.Split(want.Stdout, "\n"), strings.Split(out, "\n")
 		for i := range min(len(w), len(g)) {
@@ -276,4 +277,21 @@ func (f *kafkaFolder) sameDumpOf(files, flags []string) (whole bool) {
 	}
 	require.Equal(t, findings(want.Stderr), findings(stderr))
 	return true
+}
+
+// withoutOurs takes out what the dump says of damage that Kafka's tool passes over: an index that ends within an entry, a snapshot
+// with a wrong checksum. Such a file also makes the exit code 1.
+func withoutOurs(stderr string) (rest string, damaged bool) {
+	var kept strings.Builder
+	ours := false
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, " ") {
+			ours = strings.HasPrefix(line, "Unreadable: ")
+			damaged = damaged || ours
+		}
+		if !ours {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String(), damaged
 }

@@ -28,7 +28,9 @@ The lines are those of Kafka's DumpLogSegments, so that two dumps can be compare
 output, and what the tool finds wrong (an index entry that fits no batch, offsets that leave gaps) goes to standard
 error behind all files and does not change the exit code; gaps are normal in compacted logs and in any file that does
 not begin at offset 0. So does a file of a kind that is none of Kafka's: it is passed over. The exit code is 1 if a
-file, or the rest of it, could not be read, or is not there. An index is checked against the .log beside it.
+file, or the rest of it, could not be read, or is not there: the index that ends within an entry, the snapshot with a
+wrong checksum, the checkpoint with a line that is none. "Unreadable" names the file, the byte or line, and the reason;
+what stands before it is printed. An index is checked against the .log beside it.
 
 With --json every line is one object; "kind" is batch, record, entry or finding, the other names are Kafka's, what is
 absent is null, keys and payloads are base64. Records are listed unless --deep-iteration=false.

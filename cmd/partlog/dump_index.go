@@ -70,7 +70,11 @@ func (d *dumper) index(base int64) (err error) {
 		d.line("%s is empty.", d.path)
 		return nil
 	}
+	torn := partial(b, index.EntrySize)
 	if d.o.sanityOnly {
+		if torn != nil {
+			return torn
+		}
 		if entries > 0 {
 			if last, _ := entry(entries - 1); last < base {
 				return unreadablef(int64(entries-1)*index.EntrySize, "the last entry, for offset %d, is below the base %d: a broker takes the index for corrupt", last, base)
@@ -90,7 +94,7 @@ func (d *dumper) index(base int64) (err error) {
 		}
 		offset, position := entry(i)
 		if i > 0 && offset == base {
-			return nil // zero padding
+			break // zero padding
 		}
 		if position < 0 || position > log.size {
 			return unreadablef(int64(i)*index.EntrySize, "entry for offset %d names byte %d, but the log has %d bytes", offset, position, log.size)
@@ -109,6 +113,14 @@ func (d *dumper) index(base int64) (err error) {
 		}
 		d.entry(facts{{"offset", offset}, {"position", position}}, "offset: %d position: %d", offset, position)
 	}
+	return torn
+}
+
+// partial is the error of an index that does not end with a whole entry.
+func partial(b []byte, entry int) error {
+	if rest := len(b) % entry; rest > 0 {
+		return unreadablef(int64(len(b)-rest), "%s at the end, and an entry has %d", counted(rest, "byte"), entry)
+	}
 	return nil
 }
 
@@ -123,7 +135,11 @@ func (d *dumper) timeIndex(base int64) (err error) {
 		e := b[i*timeindex.EntrySize:]
 		return int64(binary.BigEndian.Uint64(e)), base + int64(int32(binary.BigEndian.Uint32(e[8:])))
 	}
+	torn := partial(b, timeindex.EntrySize)
 	if d.o.sanityOnly {
+		if torn != nil {
+			return torn
+		}
 		if entries > 0 {
 			first, _ := entry(0)
 			if ts, off := entry(entries - 1); ts < first || off < base {
@@ -148,7 +164,7 @@ func (d *dumper) timeIndex(base int64) (err error) {
 		}
 		ts, offset := entry(i)
 		if i > 0 && offset == base {
-			return nil // zero padding
+			break // zero padding
 		}
 		if err := t.check(base, int64(i)*timeindex.EntrySize, ts, offset); err != nil {
 			return err
@@ -160,7 +176,7 @@ func (d *dumper) timeIndex(base int64) (err error) {
 		before = ts
 		d.entry(facts{{"timestamp", ts}, {"offset", offset}}, "timestamp: %d offset: %d", ts, offset)
 	}
-	return nil
+	return torn
 }
 
 type timeDump struct {
@@ -226,8 +242,9 @@ func (t *timeDump) check(base, at, ts, offset int64) error {
 	return nil
 }
 
-// txnIndex dumps an index of aborted transactions.
-func (d *dumper) txnIndex(int64) error {
+// txnIndex dumps an index of aborted transactions. Kafka's tool says nothing of entries that contradict each other, or of half
+// an entry at the end.
+func (d *dumper) txnIndex(base int64) error {
 	b, err := d.readWhole(d.name)
 	if err != nil {
 		return err
@@ -247,10 +264,19 @@ func (d *dumper) txnIndex(int64) error {
 		d.entry(facts{{"version", version}, {"producerId", e.ProducerID}, {"firstOffset", e.FirstOffset}, {"lastOffset", e.LastOffset}, {"lastStableOffset", e.LastStableOffset}},
 			"version: %d producerId: %d firstOffset: %d lastOffset: %d lastStableOffset: %d", version, e.ProducerID, e.FirstOffset, e.LastOffset, e.LastStableOffset)
 	}
-	return nil
+	x := txnindex.New(d.fs, d.name, base)
+	err = errors.Join(x.Check(), x.Close())
+	if corrupt, ok := errors.AsType[*txnindex.CorruptError](err); ok {
+		return unreadablef(corrupt.Position, "%s", corrupt.Reason)
+	}
+	if err != nil {
+		return err
+	}
+	return partial(b, txnindex.EntrySize)
 }
 
-// snapshot dumps the producers of a snapshot. A corrupt one is a finding, as in Kafka's tool, not an unreadable file.
+// snapshot dumps the producers of a snapshot: all or none, since one checksum speaks for all of it. Of a corrupt one it says
+// what Kafka's tool says, and that it is unreadable.
 func (d *dumper) snapshot() error {
 	entries, err := producerstate.ReadSnapshot(d.fs, d.name)
 	if corrupt, ok := errors.AsType[*producerstate.CorruptError](err); ok {
@@ -260,7 +286,7 @@ func (d *dumper) snapshot() error {
 			words = snapshotWords(b)
 		}
 		d.findWith("corrupt snapshot", words, "", facts{{"position", corrupt.Position}})
-		return nil
+		return unreadablef(corrupt.Position, "%s", corrupt.Reason)
 	}
 	if err != nil {
 		return err

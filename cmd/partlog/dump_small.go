@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -21,12 +22,10 @@ func (d *dumper) small(kind string) error {
 	switch kind {
 	case checkpoint.LeaderEpochs:
 		entries, err := checkpoint.ParseEpochs(d.name, b)
-		if err != nil {
-			return err
-		}
 		for _, e := range entries {
 			d.entry(facts{{"epoch", e.Epoch}, {"startOffset", e.StartOffset}}, "epoch: %d startOffset: %d", e.Epoch, e.StartOffset)
 		}
+		return err
 	case checkpoint.Metadata:
 		id, err := checkpoint.ParseTopicID(d.name, b)
 		if err != nil {
@@ -34,25 +33,23 @@ func (d *dumper) small(kind string) error {
 		}
 		d.entry(facts{{"topicId", id.String()}}, "topicId: %s", id)
 	case checkpoint.CleanMarker:
-		epoch, clean, err := checkpoint.ReadCleanMarker(d.fs)
-		if err != nil || !clean {
-			return err
+		if len(b) > 0 && !json.Valid(b) { // old brokers leave an empty one
+			return unreadablef(0, "not JSON; that the file is there tells a broker of a clean stop all the same")
 		}
+		epoch := checkpoint.ParseCleanMarker(b)
 		v, text := optional(epoch, epoch >= 0)
 		d.entry(facts{{"brokerEpoch", v}}, "brokerEpoch: %s", text)
 	case checkpoint.MetaProperties:
 		return d.identity(b)
 	default:
 		offsets, err := checkpoint.ParseOffsets(d.name, b)
-		if err != nil {
-			return err
-		}
 		order := slices.SortedFunc(maps.Keys(offsets), func(a, b checkpoint.Partition) int {
 			return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 		})
 		for _, p := range order {
 			d.entry(facts{{"topic", p.Topic}, {"partition", p.Partition}, {"offset", offsets[p]}}, "topic: %s partition: %d offset: %d", p.Topic, p.Partition, offsets[p])
 		}
+		return err
 	}
 	return nil
 }

@@ -19,11 +19,11 @@ func ReadCleanMarker(fsys vfs.FS) (brokerEpoch int64, clean bool, err error) {
 	case err != nil || !found:
 		return -1, false, err
 	}
-	return parseCleanMarker(b), true, nil
+	return ParseCleanMarker(b), true, nil
 }
 
-// parseCleanMarker is the broker epoch of a marker's content, -1 if it names none.
-func parseCleanMarker(b []byte) int64 {
+// ParseCleanMarker is the broker epoch of a marker's content, -1 if it names none.
+func ParseCleanMarker(b []byte) int64 {
 	var m struct {
 		Version     *int64 `json:"version"`
 		BrokerEpoch *int64 `json:"brokerEpoch"`

@@ -16,7 +16,11 @@ func ReadEpochs(fsys vfs.FS, name string) ([]epoch.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseEpochs(name, b)
+	all, err := ParseEpochs(name, b)
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
 // WriteEpochs replaces a partition's leader epoch file atomically and durably.
@@ -24,7 +28,8 @@ func WriteEpochs(fsys vfs.FS, name string, entries []epoch.Entry) error {
 	return WriteFile(fsys, name, AppendEpochs(nil, entries))
 }
 
-// ParseEpochs decodes the content of a leader epoch file; file is for errors, which are *FormatError.
+// ParseEpochs decodes the content of a leader epoch file; file is for errors, which are *FormatError
+// and come with the entries before them.
 func ParseEpochs(file string, b []byte) ([]epoch.Entry, error) {
 	var out []epoch.Entry
 	err := table(file, b, 2, func(f [][]byte) string {
@@ -39,10 +44,7 @@ func ParseEpochs(file string, b []byte) ([]epoch.Entry, error) {
 		out = append(out, epoch.Entry{Epoch: int32(e), StartOffset: start})
 		return ""
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, err
 }
 
 // AppendEpochs appends the content of a leader epoch file to dst, byte for byte as Kafka writes it.

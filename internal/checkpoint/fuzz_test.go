@@ -87,5 +87,5 @@ func FuzzCleanMarker(f *testing.F) {
 	for _, seed := range []string{"", `{"version":0,"brokerEpoch":307}`, `{"version":null}`, "[[[["} {
 		f.Add([]byte(seed))
 	}
-	f.Fuzz(func(_ *testing.T, b []byte) { parseCleanMarker(b) })
+	f.Fuzz(func(_ *testing.T, b []byte) { ParseCleanMarker(b) })
 }

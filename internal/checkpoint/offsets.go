@@ -29,7 +29,11 @@ func ReadOffsets(fsys vfs.FS, name string) (map[Partition]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseOffsets(name, b)
+	all, err := ParseOffsets(name, b)
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
 // WriteOffsets replaces an offset checkpoint atomically and durably; entries are written in order of topic and
@@ -42,7 +46,8 @@ func WriteOffsets(fsys vfs.FS, name string, offsets map[Partition]int64) error {
 	return WriteFile(fsys, name, b)
 }
 
-// ParseOffsets decodes the content of an offset checkpoint; file is for errors, which are *FormatError.
+// ParseOffsets decodes the content of an offset checkpoint; file is for errors, which are *FormatError
+// and come with the entries before them.
 func ParseOffsets(file string, b []byte) (map[Partition]int64, error) {
 	out := make(map[Partition]int64)
 	err := table(file, b, 3, func(f [][]byte) string {
@@ -60,10 +65,7 @@ func ParseOffsets(file string, b []byte) (map[Partition]int64, error) {
 		out[Partition{string(f[0]), int32(partition)}] = offset
 		return ""
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, err
 }
 
 // AppendOffsets appends the content of an offset checkpoint to dst.
