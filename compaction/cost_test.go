@@ -15,6 +15,7 @@ import (
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
+	"github.com/partlog/partlog/vfs/vfstest"
 )
 
 // Nothing is allocated for a record: two logs that differ in the number of their records only cost the same.
@@ -118,6 +119,65 @@ func TestTheContextEndsTheWaitForTheRate(t *testing.T) {
 		_, err := Run(ctx, in)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// While others wait for the disk what is written is synced in pieces; else it is synced once, at its end.
+func TestOthersGoFirst(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			trace := vfstest.NewTrace(vfs.Mem())
+			w := newWorld(t, trace)
+			var batches [][]byte
+			for i := range int64(60) {
+				batches = append(batches, plain(i, fmt.Sprintf("k%d=%050000d", i%50, i)))
+			}
+			w.add(batches...)
+			w.add(plain(60, "x=1"))
+			w.c.BytesPerSecond = 1 << 20 // time stands still but for this
+			trace.Reset()
+			called := 0
+			w.mustClean(func(in *Input) {
+				in.StandBack = func(context.Context) bool { called++; return others }
+			})
+			require.Greater(t, called, 50, "whenever time has passed")
+			var writes, syncs int
+			unsynced := int64(0)
+			for _, op := range trace.Filter("*/*.log.cleaned", vfstest.OpWrite, vfstest.OpSyncData) {
+				if op.Kind == vfstest.OpSyncData {
+					syncs, unsynced = syncs+1, 0
+					continue
+				}
+				writes++
+				unsynced += op.Done
+				if others {
+					require.LessOrEqual(t, unsynced, int64(gatherAside))
+				}
+			}
+			if !others {
+				require.Equal(t, []int{3, 0}, []int{writes, syncs})
+				return
+			}
+			require.GreaterOrEqual(t, writes, 50*50_000/gatherAside)
+			require.InDelta(t, writes, syncs, 1)
+		})
+	}
+}
+
+func TestTheContextEndsARunThatStandsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, vfs.Mem())
+		w.add(plain(0, fmt.Sprintf("a=%09000d", 1)), plain(1, "a=2"))
+		w.add(plain(2, "x=1"))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		in := w.input()
+		in.Config.BytesPerSecond = 1000
+		in.StandBack = func(ctx context.Context) bool { <-ctx.Done(); return true }
+		began := time.Now()
+		_, err := Run(ctx, in)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(began))
 	})
 }
 

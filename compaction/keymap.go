@@ -163,6 +163,7 @@ func (m *keyMap) grow(t *table) bool {
 	}
 	old := t.slots
 	t.slots = make([]slot, n)
+	touch(t.slots)
 	for _, s := range old {
 		if s.next == 0 {
 			continue
@@ -177,6 +178,18 @@ func (m *keyMap) grow(t *table) bool {
 	}
 	return true
 }
+
+// touch writes to every page of slots that are empty. Fresh memory that is read before it is written to is first mapped to a
+// page of zeros; to replace that page the system interrupts every core that the program runs on, so that whoever appends
+// meanwhile feels each.
+func touch(slots []slot) {
+	for i := 0; i < len(slots); i += pageBytes / slotBytes {
+		slots[i].next = 0
+	}
+}
+
+// pageBytes is at most a page of the system's memory.
+const pageBytes = 4096
 
 // window is how many keys are looked for together: the memory of a large map answers slowly, but to many questions at once.
 // So a walk over records first gathers a window of them (look), then asks for all (warm), then takes the answers (found,

@@ -12,7 +12,8 @@ import (
 )
 
 // output writes the new segments of one group under the suffix .cleaned: one, unless an offset or the size would not be
-// representable in it. Batches are gathered and written by the MiB.
+// representable in it. Batches are gathered and written by the MiB, or by less
+// while others wait for the disk.
 type output struct {
 	r     *run
 	o     segment.Options
@@ -31,7 +32,8 @@ const (
 	swapping = ".swap"
 	deleted  = ".deleted"
 
-	gather = 1 << 20
+	gather      = 1 << 20
+	gatherAside = 256 << 10 // while others wait for the disk
 )
 
 var kinds = [...]string{".log", ".index", ".timeindex", txnKind}
@@ -75,14 +77,14 @@ func (w *output) add(raw []byte) error {
 			return err
 		}
 	}
-	if len(w.buf)+len(raw) > gather {
+	if len(w.buf)+len(raw) > w.gather() {
 		if err := w.flush(); err != nil {
 			return err
 		}
 	}
 	w.size += int64(len(raw))
 	w.bytes += int64(len(raw))
-	if len(raw) >= gather {
+	if len(raw) >= w.gather() {
 		return w.write(raw)
 	}
 	w.buf = append(w.buf, raw...)
@@ -132,12 +134,24 @@ func (w *output) flush() error {
 	return err
 }
 
+// gather is how many bytes are written at once.
+func (w *output) gather() int {
+	if w.r.t.others {
+		return gatherAside
+	}
+	return gather
+}
+
 func (w *output) write(raw []byte) error {
 	if !w.r.in.DryRun {
-		_, err := w.parts[len(w.parts)-1].AppendAt(raw, w.r.in.Now)
+		part := w.parts[len(w.parts)-1]
+		_, err := part.AppendAt(raw, w.r.in.Now)
 		if bad, ok := errors.AsType[*segment.OrderError](err); ok {
 			return &UncleanableError{File: fileName(w.r.in.Dir, w.r.t.p.Offset, ".log", ""), Position: -1, Offset: bad.Offset,
 				Reason: "the batch begins below the segment, or below the end of the one before", Err: err}
+		}
+		if err == nil && w.r.t.others {
+			err = part.SyncData()
 		}
 		if err != nil {
 			return err

@@ -5,13 +5,17 @@ import (
 	"time"
 )
 
-// throttle holds a run to a rate, tells of its progress, and lets its context end it.
+// throttle holds a run to a rate, lets others go first, tells of its progress, and lets its context end it.
 type throttle struct {
 	ctx   context.Context
 	rate  int64 // bytes a second, read or written; <= 0 none
 	began time.Time
 	moved int64
 	asked int64 // moved, when the rate was last looked at
+
+	standBack func(context.Context) bool
+	rested    time.Time // when it last returned
+	others    bool      // what it said
 
 	tell  func(Progress)
 	p     Progress
@@ -22,11 +26,16 @@ const (
 	tellEvery = 4 << 20
 	askEvery  = 64 << 10 // bytes between two looks at the clock
 
+	// workFor is the work between two looks at whether others should go first. A core that computes is lent to whoever wakes up
+	// on it only after some milliseconds, and what wakes those who wait for a disk may be bound to it.
+	workFor = 200 * time.Microsecond
+
 	longestWait = time.Second // without a word of progress
 )
 
 func newThrottle(ctx context.Context, in *Input) *throttle {
-	return &throttle{ctx: ctx, rate: in.Config.BytesPerSecond, began: time.Now(), tell: in.Progress}
+	now := time.Now()
+	return &throttle{ctx: ctx, rate: in.Config.BytesPerSecond, began: now, standBack: in.StandBack, rested: now, tell: in.Progress}
 }
 
 // phase begins one.
@@ -55,6 +64,10 @@ func (t *throttle) read(n int) error {
 // move counts n bytes read or written; it waits, or returns the context's error.
 func (t *throttle) move(n int) error {
 	t.moved += int64(n)
+	if t.standBack != nil && time.Since(t.rested) >= workFor {
+		t.others = t.standBack(t.ctx)
+		t.rested = time.Now()
+	}
 	if t.rate <= 0 {
 		return t.ctx.Err()
 	}

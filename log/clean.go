@@ -298,7 +298,8 @@ func (l *Log) compact(ctx context.Context, o CompactOptions) (compaction.Result,
 				o.Progress(p)
 			}
 		},
-		Keep: func(ctx context.Context, g compaction.Group) error { return l.keep(ctx, g, cuts) },
+		StandBack: l.dir.rounds.standBack,
+		Keep:      func(ctx context.Context, g compaction.Group) error { return l.keep(ctx, g, cuts) },
 	})
 	if !o.DryRun && (err == nil || errors.Is(err, compaction.ErrUncleanable)) {
 		err = errors.Join(err, l.storeFirstDirty(ctx, res.FirstDirty, cuts))

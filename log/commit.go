@@ -159,7 +159,9 @@ func (l *Log) syncBelowRoll(ctx context.Context) error {
 // successor's bytes, so that an acknowledged record is never in a file that has no name.
 func (l *Log) syncRound() error {
 	began := l.syncBegins()
+	l.dir.rounds.begin()
 	end, err := l.syncData()
+	l.dir.rounds.end()
 	l.syncEnded(began)
 	if err != nil {
 		return l.fail(err)

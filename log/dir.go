@@ -38,6 +38,7 @@ type Dir struct {
 	stopped  int64
 	identity Identity
 	reserve  reserve
+	rounds   rounds
 
 	background  *background
 	failures    failures // of the root, and of partitions that are not open
