@@ -34,7 +34,7 @@ func cleanDue(ctx context.Context, r *round) error {
 		logs[i] = due[i].log
 	}
 	c := &r.b.dir.cfg
-	o := CompactOptions{MapBytes: c.CleanerMapBytes / int64(c.CleanerThreads), BytesPerSecond: c.CleanerBytesPerSecond / int64(c.CleanerThreads)}
+	o := CompactOptions{MapBytes: share(c.CleanerMapBytes, c.CleanerThreads), BytesPerSecond: share(c.CleanerBytesPerSecond, c.CleanerThreads)}
 	r.beats = func() (n int64) { // a cleaning takes as long as it takes, but it moves
 		for _, l := range logs {
 			n += l.cleaner.beats.Load()

@@ -34,9 +34,10 @@ type synonym struct {
 
 // ParseConfig reads Kafka's topic settings and a broker's log settings. A topic setting binds more than the broker's
 // key for the same thing, and the broker's milliseconds bind more than minutes, minutes more than hours. Every known
-// value is checked, also one that another overrides. Settings that belong elsewhere (a broker's cleaner threads,
-// replication) or that Kafka removed are accepted and have no effect here; ConfigNotes names them. Any other key is a
-// *ConfigError, as is a bad value; several are joined. The result's fields without a key (Durability, MaxBytes,
+// value is checked, also one that another overrides. Settings that belong elsewhere (a broker's cleaner threads, its
+// network, replication: ParseDirConfig and the ParseConfig of packages replica and replica/controller) or that Kafka removed
+// are checked, too, accepted and have no effect here; ConfigNotes names them. Any other key is a *ConfigError, also one of a
+// producer or consumer, and so is a bad value; several are joined. The result's fields without a key (Durability, MaxBytes,
 // WhenFull, Visibility) are zero.
 func ParseConfig(kafka map[string]string) (Config, error) {
 	var c Config

@@ -21,7 +21,7 @@ func ConfigNotes(kafka map[string]string) []ConfigNote {
 	c, _ := ParseConfig(kafka)
 	c = c.withDefaults()
 	for _, key := range slices.Sorted(maps.Keys(kafka)) {
-		if o, ok := otherKeys[key]; ok {
+		if o, ok := otherKeys[key]; ok && o.client == "" {
 			notes = append(notes, ConfigNote{Key: key, Obsolete: o.removed, Text: o.text})
 			continue
 		}
@@ -55,107 +55,34 @@ func unheededText(key string) string {
 	return ""
 }
 
-// otherKey is a key of Kafka's that is known and has no field in Config.
-type otherKey struct {
-	topic, removed bool
-	text           string
-}
-
-func dirKey(text string) otherKey { return otherKey{text: text} }
-func removedKey(text string) otherKey {
-	return otherKey{removed: true, text: "removed from Kafka: " + text}
-}
-func removedTopic(text string) otherKey {
-	return otherKey{removed: true, topic: true, text: "removed from Kafka: " + text}
-}
-func tieredKey(topic bool) otherKey {
-	return otherKey{topic: topic, text: "tiered storage is not used"}
-}
-
-var otherKeys = map[string]otherKey{
-	"log.dir":                                       dirKey("the folder is an argument of OpenDir"),
-	"log.dirs":                                      dirKey("the folder is an argument of OpenDir"),
-	"log.retention.check.interval.ms":               dirKey("DirConfig.RetentionInterval"),
-	"log.initial.task.delay.ms":                     dirKey("DirConfig.InitialDelay"),
-	"log.flush.offset.checkpoint.interval.ms":       dirKey("DirConfig.CheckpointInterval"),
-	"log.flush.start.offset.checkpoint.interval.ms": dirKey("DirConfig.CheckpointInterval"),
-	"log.dir.failure.timeout.ms":                    dirKey("a setting of the broker"),
-	"num.recovery.threads.per.data.dir":             dirKey("DirConfig.RecoveryThreads"),
-	"log.cleaner.enable":                            dirKey("compaction follows cleanup.policy; DirConfig.CleanerBackoff Forever turns it off"),
-	"log.cleaner.threads":                           dirKey("DirConfig.CleanerThreads"),
-	"log.cleaner.io.buffer.size":                    dirKey("buffers are pooled"),
-	"log.cleaner.io.buffer.load.factor":             dirKey("Config.Compaction.MapLoad"),
-	"log.cleaner.backoff.ms":                        dirKey("DirConfig.CleanerBackoff"),
-	"producer.id.expiration.check.interval.ms":      dirKey("DirConfig.ProducerInterval"),
-	"transaction.partition.verification.enable":     dirKey("AppendOptions.Verify"),
-	"transaction.max.timeout.ms":                    dirKey("a setting of the transaction coordinator"),
-
-	"default.replication.factor":                    dirKey("controller.Config.ReplicationFactor, of package replica/controller"),
-	"num.partitions":                                dirKey("controller.Config.Partitions, of package replica/controller"),
-	"num.replica.fetchers":                          dirKey("replica.NodeConfig.Fetchers"),
-	"replica.lag.time.max.ms":                       dirKey("replica.Config.LagTimeMax"),
-	"replica.fetch.max.bytes":                       dirKey("replica.Config.FetchBytes"),
-	"replica.fetch.response.max.bytes":              dirKey("replica.NodeConfig.ResponseBytes"),
-	"replica.fetch.min.bytes":                       dirKey("replica.Config.FetchMin"),
-	"replica.fetch.wait.max.ms":                     dirKey("replica.Config.FetchWait"),
-	"replica.fetch.backoff.ms":                      dirKey("replica.Config.Backoff"),
-	"replica.high.watermark.checkpoint.interval.ms": dirKey("DirConfig.HighWatermarkInterval"),
-	"auto.leader.rebalance.enable":                  dirKey("controller.Config.NoBalance, of package replica/controller"),
-	"leader.imbalance.check.interval.seconds":       dirKey("controller.Config.ImbalanceInterval, of package replica/controller"),
-	"leader.imbalance.per.broker.percentage":        dirKey("controller.Config.ImbalancePercent, of package replica/controller"),
-	"leader.replication.throttled.replicas":         {topic: true, text: "replication is not throttled"},
-	"follower.replication.throttled.replicas":       {topic: true, text: "replication is not throttled"},
-
-	"remote.storage.enable":        tieredKey(true),
-	"remote.log.copy.disable":      tieredKey(true),
-	"remote.log.delete.on.disable": tieredKey(true),
-	"local.retention.ms":           tieredKey(true),
-	"local.retention.bytes":        tieredKey(true),
-	"log.local.retention.ms":       tieredKey(false),
-	"log.local.retention.bytes":    tieredKey(false),
-
-	"replica.lag.max.messages":                removedKey("a replica is in sync by time (replica.lag.time.max.ms)"),
-	"message.format.version":                  removedTopic("records are always written in format 2"),
-	"log.message.format.version":              removedKey("records are always written in format 2"),
-	"inter.broker.protocol.version":           removedKey("the cluster agrees on features"),
-	"message.downconversion.enable":           removedTopic("old formats are no longer served"),
-	"log.message.downconversion.enable":       removedKey("old formats are no longer served"),
-	"message.timestamp.difference.max.ms":     removedTopic("message.timestamp.before.max.ms and .after.max.ms replace it"),
-	"log.message.timestamp.difference.max.ms": removedKey("log.message.timestamp.before.max.ms and .after.max.ms replace it"),
-}
-
-// checkOther refuses what would change the meaning of a log and cannot be honoured.
-func checkOther(key, value string) string {
-	if key == "remote.storage.enable" && !strings.EqualFold(strings.TrimSpace(value), "false") {
-		return "tiered storage is not supported"
-	}
-	return ""
-}
-
-// unknownReason suggests the key that differs only in case, dots, dashes, underscores or blanks.
+// unknownReason says whose key it is, or suggests the one that was meant: it differs in case, dots, dashes, underscores or
+// blanks, or in two characters at most.
 func unknownReason(key string) string {
 	const reason = "unknown key"
+	if who := otherKeys[key].client; who != "" {
+		return "a setting of " + who + ", not of a log"
+	}
 	if len(key) > 200 {
 		return reason
 	}
-	want := squeeze(key)
-	match := func(k string) bool { return squeeze(k) == want }
+	known := slices.Collect(maps.Keys(otherKeys))
 	for i := range settings {
-		if match(settings[i].key) {
-			return reason + "; did you mean " + settings[i].key + "?"
-		}
+		known = append(known, settings[i].key)
 		for _, s := range settings[i].broker {
-			if match(s.key) {
-				return reason + "; did you mean " + s.key + "?"
-			}
+			known = append(known, s.key)
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(otherKeys)) {
-		if match(k) {
-			return reason + "; did you mean " + k + "?"
+	slices.Sort(known)
+	best, least := "", 3
+	for _, k := range known {
+		if d := distance(squeeze(key), squeeze(k), least); d < least {
+			best, least = k, d
 		}
 	}
-	return reason
+	if best == "" || least > 0 && len(key) < 8 {
+		return reason
+	}
+	return reason + "; did you mean " + best + "?"
 }
 
 func squeeze(key string) string {
@@ -166,4 +93,28 @@ func squeeze(key string) string {
 		}
 		return r
 	}, strings.ToLower(key))
+}
+
+// distance is how many bytes have to be put in, left out or changed to make b of a; limit, if there are as many or more.
+func distance(a, b string, limit int) int {
+	if max(len(a)-len(b), len(b)-len(a)) >= limit {
+		return limit
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range b {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, diagonal+1, row[j]+1)
+		}
+	}
+	return min(row[len(b)], limit)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // DirConfig of a log root; the zero value is right for most. A zero interval is Kafka's default; Forever is never, and
-// Immediately, where it makes sense, Kafka's 0.
+// Immediately, where it makes sense, Kafka's 0. ParseDirConfig reads it from a broker's settings.
 type DirConfig struct {
 	FS          vfs.FS           // the root itself; nil: the operating system's directory named in OpenDir
 	Defaults    Config           // what Dir.Open fills zero fields of a log's Config from
@@ -34,7 +34,7 @@ type DirConfig struct {
 	// Manual: no goroutine is started. Background work is done by RunOnce, when the host calls it.
 	Manual bool
 	// RecoveryThreads is num.recovery.threads.per.data.dir: how many partitions OpenAll loads at a time. Default 2.
-	RecoveryThreads int
+	RecoveryThreads int // at most 1024
 	// SyncParallelism bounds the logs that background work and Close sync at a time. Default 16: a file system merges
 	// syncs that run together, one after the other is an order of magnitude slower. 1 in a Manual Dir: all that RunOnce and
 	// Close do to logs is done to one after the other, in the order of their names, so that a simulation plays the same twice.
@@ -47,7 +47,7 @@ type DirConfig struct {
 	// log.cleaner.enable=false.
 	CleanerBackoff time.Duration
 	// CleanerThreads is log.cleaner.threads: how many logs are compacted at a time. Default 1.
-	CleanerThreads int
+	CleanerThreads int // at most 64
 	// CleanerMapBytes is log.cleaner.dedupe.buffer.size: memory for keys, shared out among the threads. 0: each cleaning
 	// takes what Config.Compaction.MapBytes of its log allows.
 	CleanerMapBytes int64
@@ -80,6 +80,11 @@ type DirConfig struct {
 	NodeID    int32
 }
 
+const (
+	maxRecoveryThreads = 1024
+	maxCleanerThreads  = 64
+)
+
 // dirDefaults are Kafka's, and ours where Kafka has no such setting.
 func (c DirConfig) withDefaults() DirConfig {
 	if c.Now == nil {
@@ -110,7 +115,7 @@ func (c DirConfig) validate() error {
 			errs = append(errs, &ConfigError{Field: "DirConfig." + field, Value: fmt.Sprint(value), Reason: reason})
 		}
 	}
-	check(c.RecoveryThreads >= 0 && c.RecoveryThreads <= 1024, "RecoveryThreads", c.RecoveryThreads, "not between 1 and 1024")
+	check(c.RecoveryThreads >= 0 && c.RecoveryThreads <= maxRecoveryThreads, "RecoveryThreads", c.RecoveryThreads, "not between 1 and 1024")
 	check(c.SyncParallelism >= 0 && c.SyncParallelism <= 1024, "SyncParallelism", c.SyncParallelism, "not between 1 and 1024")
 	check(c.LockTimeout >= 0, "LockTimeout", c.LockTimeout, "negative")
 	check(c.MaxMappings >= 0, "MaxMappings", c.MaxMappings, "negative")
@@ -126,7 +131,7 @@ func (c DirConfig) validate() error {
 	} {
 		check(interval.value >= 0 || interval.value == Forever, interval.field, interval.value, "negative")
 	}
-	check(c.CleanerThreads >= 0 && c.CleanerThreads <= 64, "CleanerThreads", c.CleanerThreads, "not between 1 and 64")
+	check(c.CleanerThreads >= 0 && c.CleanerThreads <= maxCleanerThreads, "CleanerThreads", c.CleanerThreads, "not between 1 and 64")
 	check(c.CleanerMapBytes >= 0, "CleanerMapBytes", c.CleanerMapBytes, "negative")
 	check(c.CleanerBytesPerSecond >= 0, "CleanerBytesPerSecond", c.CleanerBytesPerSecond, "negative")
 	check(c.MinFreeBytes >= 0, "MinFreeBytes", c.MinFreeBytes, "negative")

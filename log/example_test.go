@@ -247,6 +247,24 @@ func ExampleParseConfig() {
 	// segment.bytes SegmentBytes
 }
 
+// A broker's own file configures a log root; Kafka's names and ranges hold.
+func ExampleParseDirConfig() {
+	properties := []byte("node.id=1\nlisteners=PLAINTEXT://:9092\nlog.segment.bytes=67108864\nlog.retention.hours=48\nlog.cleaner.threads=2\n")
+	c, err := log.ParseDirConfig(log.ParseProperties(properties))
+	fmt.Println(c.Defaults.SegmentBytes, c.Defaults.RetentionTime, c.CleanerThreads, err)
+	for _, n := range log.ConfigNotes(log.ParseProperties(properties)) { // what a log alone does not heed
+		fmt.Println(n.Key, "-", n.Text)
+	}
+	_, err = log.ParseDirConfig(map[string]string{"log.cleaner.threads": "two"})
+	fmt.Println(err)
+	// Output:
+	// 67108864 48h0m0s 2 <nil>
+	// listeners - a setting of the broker's network
+	// log.cleaner.threads - DirConfig.CleanerThreads
+	// node.id - replica.Config.Self, and DirConfig.NodeID
+	// log: setting log.cleaner.threads = "two": not a whole number of 64 bits
+}
+
 func ExampleLog_Producer() {
 	l := memory(log.Config{})
 	ctx := context.Background()

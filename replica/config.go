@@ -24,7 +24,7 @@ const (
 	ByHighWatermark
 )
 
-// Config of one replica; the zero value of each field but Self is Kafka's default.
+// Config of one replica; the zero value of each field but Self is Kafka's default. ParseConfig reads it from a broker's settings.
 type Config struct {
 	Self NodeID
 	// BrokerEpoch of this node's registration with the controller; it goes into fetches, so that a leader can tell a new

@@ -44,7 +44,7 @@ func ParseIdentity(file string, b []byte) (Identity, error) {
 	bad := func(format string, args ...any) (Identity, error) {
 		return Identity{NodeID: -1}, &FormatError{File: file, Reason: fmt.Sprintf(format, args...)}
 	}
-	props := parseProperties(b)
+	props := ParseProperties(b)
 	nodeKey := "broker.id"
 	switch version := props["version"]; version {
 	case "", "0":
@@ -118,9 +118,9 @@ func AppendIdentity(dst []byte, id Identity, now time.Time) ([]byte, error) {
 	return dst, nil
 }
 
-// parseProperties reads Java's properties format: comments (# or !), the first =, : or blank after the key, blanks
+// ParseProperties reads Java's properties format: comments (# or !), the first =, : or blank after the key, blanks
 // around it, backslash escapes and lines continued by a backslash. Nothing is an error but what makes no sense later.
-func parseProperties(b []byte) map[string]string {
+func ParseProperties(b []byte) map[string]string {
 	out := make(map[string]string)
 	lines := lineReader{rest: b}
 	for {

@@ -13,7 +13,7 @@ const (
 // EveryImbalance is Config.ImbalancePercent for Kafka's 0: one partition in the wrong place is enough.
 const EveryImbalance = -1
 
-// Config of a Core; zero values are Kafka's defaults.
+// Config of a Core; zero values are Kafka's defaults. ParseConfig reads it from a broker's settings.
 type Config struct {
 	Partitions        int           // num.partitions, 1
 	ReplicationFactor int           // default.replication.factor, 1
