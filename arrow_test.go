@@ -23,7 +23,7 @@ var floors = map[string]int{
 	"segment": 3, "internal/producerstate": 3,
 	"retention": 4, "compaction": 4,
 	"log": 5, "log/logtest": 5,
-	"replica": 6, "replica/controller": 6, "replica/member": 6, "replica/controller/storetest": 6, "replica/placement": 6, "replica/replicatest": 6,
+	"replica": 6, "replica/controller": 6, "replica/member": 6, "replica/internal/patience": 6, "replica/controller/storetest": 6, "replica/placement": 6, "replica/replicatest": 6,
 	"coordinator/txn": 7, "coordinator/group": 7,
 	"producer": 8, "consumer": 8,
 	".": 9, "cmd/partlog": 9, "replica/replicatest/sim": 9,

@@ -60,7 +60,7 @@ type Session interface {
 	Commit(ctx context.Context, tx Transaction) ([]int64, error)
 	// Done is closed when the session is over or its holder can no longer be sure that it is not.
 	Done() <-chan struct{}
-	// Close ends the session and deletes what it owns.
+	// Close ends the session and deletes what it owns. If it fails nothing keeps the session alive any more: it expires.
 	Close() error
 }
 

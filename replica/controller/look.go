@@ -16,14 +16,16 @@ import (
 // replica.NoNode: the rule is vacant. By the time it is asked it may rule no more, and says so. It ends as FollowNodes does.
 func FollowRuler(ctx context.Context, s replica.Store) iter.Seq2[replica.NodeID, error] {
 	return func(yield func(replica.NodeID, error) bool) {
+		var last replica.Versioned
 		for v, err := range s.Watch(ctx, ClaimKey) {
 			if err != nil {
 				yield(replica.NoNode, err)
 				return
 			}
-			if v.Key != ClaimKey {
+			if v.Key != ClaimKey || last.Key != "" && v.Created == last.Created && v.Version == last.Version {
 				continue
 			}
+			last = v
 			node := replica.NoNode
 			if v.Value != nil {
 				var claim claimValue

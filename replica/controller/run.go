@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/internal/patience"
 )
 
 // Options of a Controller; zero values are as the fields say.
 type Options struct {
 	Config
 	Node       replica.NodeID // who claims the rule
-	SessionTTL time.Duration  // zookeeper.session.timeout.ms, 18 s: how long the others wait when this one is gone
+	SessionTTL time.Duration  // zookeeper.session.timeout.ms, 18 s: how long the others wait when this one is gone, and it for the store
 	Retry      time.Duration  // pause after a failure before the rule is claimed again, 1 s
 
 	// What happens, if somebody wants to know. They are called by Run, which waits for them.
@@ -50,7 +51,7 @@ func NewController(s replica.Store, o Options) *Controller {
 	if o.Retry <= 0 {
 		o.Retry = time.Second
 	}
-	return &Controller{store: s, options: o, requests: make(chan request), over: make(chan struct{})}
+	return &Controller{store: patience.Store(s, o.SessionTTL), options: o, requests: make(chan request), over: make(chan struct{})}
 }
 
 // term is one attempt to rule, from waiting for the vacancy to the loss of the session.

@@ -62,6 +62,8 @@ func (b *board) tell(n controller.News) {
 	switch {
 	case n.Current:
 		return // settle says so once what is missing was looked up
+	case n.Partition.Topic == "" && b.nodes[n.Peer.Node] == n.Peer:
+		return // watches are renewed, see package patience
 	case n.Partition.Topic == "":
 		b.peers = append(b.peers, n.Peer)
 		b.nodes[n.Peer.Node] = n.Peer

@@ -163,8 +163,13 @@ func (c *cluster) inSync(n int) controller.Partition {
 // produce appends with acks=all at whoever leads until it is committed. A value may be there twice.
 func (c *cluster) produce(value string) {
 	c.t.Helper()
+	c.produceWithin(20*time.Second, value)
+}
+
+func (c *cluster) produceWithin(limit time.Duration, value string) {
+	c.t.Helper()
 	b := record.NewBuilder(record.BuilderOptions{})
-	require.NoError(c.t, b.Add(record.Record{Timestamp: 1, Value: []byte(value)}))
+	require.NoError(c.t, b.Add(record.Record{Timestamp: time.Now().UnixMilli(), Value: []byte(value)}))
 	batch, err := b.Finish()
 	require.NoError(c.t, err)
 	require.Eventually(c.t, func() bool {
@@ -181,7 +186,7 @@ func (c *cluster) produce(value string) {
 		defer cancel()
 		_, err = h.Append(ctx, slices.Clone(batch.Bytes()), -1)
 		return err == nil
-	}, 20*time.Second, 5*time.Millisecond, value)
+	}, limit, 5*time.Millisecond, value)
 }
 
 // holds waits for a member to show what was committed.

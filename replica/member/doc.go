@@ -45,5 +45,7 @@
 //     with the process's own is told to Config.Trouble and left out.
 //   - Leaders' proposals of other in-sync sets go to the node whose controller rules, over the Transport.
 //
-// Errors of the store end nothing: they are tried again every Config.Retry, told to Config.Trouble and kept in Status.
+// Errors of the store end nothing: they are tried again every Config.Retry, told to Config.Trouble and kept in Status. A store that
+// does not answer is as good as one that fails, after Config.ProposeTimeout; for a controller after its SessionTTL, whatever it then
+// has under way ends its rule. Watches are begun anew every minute or, of many keys, some: what they have not told is found then.
 package member

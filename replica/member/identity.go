@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/partlog/partlog/replica/controller"
 )
@@ -15,15 +14,19 @@ var ErrOtherCluster = errors.New("member: the store is of another cluster")
 
 // identity is which cluster this member is of.
 type identity struct {
-	mu sync.Mutex // guards id, and is held while the store is asked: who asks second waits for the first
-	id string     // "": not known yet
+	asking chan struct{} // of capacity 1: full while the store is asked, who asks second waits for the first; guards id
+	id     string        // "": not known yet
 }
 
 // sameCluster finds out whether the store is that of this member's cluster. What the cluster is the Dir's meta.properties say;
 // if they do not, the store does when it is asked first.
 func (m *Member) sameCluster(ctx context.Context) error {
-	m.identity.mu.Lock()
-	defer m.identity.mu.Unlock()
+	select {
+	case m.identity.asking <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-m.identity.asking }()
 	ctx, cancel := context.WithTimeout(ctx, m.conf.ask())
 	defer cancel()
 	has, err := controller.ClusterID(ctx, m.store)

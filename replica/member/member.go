@@ -13,6 +13,7 @@ import (
 	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/replica"
 	"github.com/partlog/partlog/replica/controller"
+	"github.com/partlog/partlog/replica/internal/patience"
 )
 
 // Config of a Member. Self, Dir, Transport and Store must be given.
@@ -94,10 +95,11 @@ func Start(c Config) (*Member, error) {
 	if err := c.locate(); err != nil {
 		return nil, &replica.NodeConfigError{Field: "Host", Reason: err.Error()}
 	}
-	m := &Member{conf: c, store: c.Store, turned: make(chan struct{})}
+	m := &Member{conf: c, store: patience.Store(c.Store, c.ask()), turned: make(chan struct{})}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.board.init(c.Self)
 	m.judge.init()
+	m.identity.asking = make(chan struct{}, 1)
 	m.places.known = make(map[replica.NodeID]int64)
 	m.places.wire, _ = c.Transport.(interface {
 		SetPeer(node replica.NodeID, addr string)

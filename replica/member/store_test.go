@@ -21,6 +21,9 @@ type troubled struct {
 	slow  atomic.Int64 // ns that everything takes
 	deaf  atomic.Bool  // it does not learn that its sessions are over
 	flaky atomic.Int64 // of a hundred calls so many fail; of commits, half of them after they were done
+	hangs atomic.Int64 // of a hundred calls so many have no answer until their context ends; of commits, half of them are done
+	mute  atomic.Bool  // watches tell nothing, and do not end
+	again atomic.Bool  // watches tell everything twice, the second time late
 
 	mu       sync.Mutex
 	cuts     chan struct{} // closed to end all watches
@@ -61,6 +64,10 @@ func (s *troubled) call(ctx context.Context) error {
 	if s.down.Load() || rand.Int64N(100) < s.flaky.Load() {
 		return errDown
 	}
+	if rand.Int64N(100) < s.hangs.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	return nil
 }
 
@@ -79,9 +86,17 @@ func (s *troubled) List(ctx context.Context, prefix string) ([]replica.Versioned
 }
 
 func (s *troubled) commit(ctx context.Context, do func() ([]int64, error)) ([]int64, error) {
+	first := rand.Int64N(2) == 0
+	if first && s.hangs.Load() > 0 {
+		v, err := do()
+		if e := s.call(ctx); e != nil {
+			return nil, e // it is done, and nobody learns of it
+		}
+		return v, err
+	}
 	if err := s.call(ctx); err != nil {
-		if !s.down.Load() && rand.Int64N(2) == 0 {
-			_, _ = do() // it is done, and nobody learns of it
+		if !s.down.Load() && first {
+			_, _ = do()
 		}
 		return nil, err
 	}
@@ -110,8 +125,19 @@ func (s *troubled) Watch(ctx context.Context, prefix string) iter.Seq2[replica.V
 			case <-ctx.Done():
 			}
 		}()
+		current := false
 		for v, err := range s.MemStore.Watch(ctx, prefix) {
+			if err == nil && !current && rand.Int64N(100) < s.hangs.Load() {
+				<-ctx.Done()
+			}
+			current = current || v.Key == ""
+			if err == nil && v.Key != "" && current && s.mute.Load() {
+				continue
+			}
 			if !yield(v, err) {
+				return
+			}
+			if err == nil && v.Key != "" && s.again.Load() && !yield(v, nil) {
 				return
 			}
 		}
