@@ -369,21 +369,15 @@ func (l *Log) epochsLost(segs segments, logStart int64) (bool, error) {
 
 // epochBelow is the leader epoch of the last batch that begins below offset.
 func (s segments) epochBelow(offset int64) (int32, error) {
-	e := int32(record.NoEpoch)
 	i := s.floor(offset - 1)
 	if i < 0 {
-		return e, nil
+		return record.NoEpoch, nil
 	}
-	for b, err := range s[i].Batches(0) {
-		if err != nil {
-			return e, err
-		}
-		if b.BaseOffset() >= offset {
-			break
-		}
-		e = b.LeaderEpoch()
+	p, err := s[i].Below(offset)
+	if errors.Is(err, segment.ErrNotFound) {
+		p, err = segment.Position{LeaderEpoch: record.NoEpoch}, nil
 	}
-	return e, nil
+	return p.LeaderEpoch, errors.Join(err, s[i].Park()) // an idle log holds nothing open
 }
 
 func (l *Log) rebuildEpochs(ctx context.Context, segs segments) error {

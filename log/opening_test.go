@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/internal/epoch"
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/vfs"
 	"github.com/partlog/partlog/vfs/vfstest"
@@ -49,6 +50,31 @@ func TestACleanOpenListsTheFolderOnceAndAsksForNoMoreIfThereAreManySegments(t *t
 	calls := few.Count()
 	many := traceOpen(t, closedLog(t, 60))
 	require.Equal(t, calls, many.Count(), many.String())
+}
+
+// A broker that deleted records inside of a segment leaves epochs that begin there, and at every open of such a log the batch
+// below is looked up to tell whether epochs are lost.
+func TestAnOpenOfALogWhoseEpochsBeginInsideOfASegmentReadsLittleOfIt(t *testing.T) {
+	b := newBed(t, Config{Durability: Buffered})
+	require.NoError(t, b.AssignEpoch(3))
+	for range 4000 {
+		b.add(strings.Repeat("v", 500))
+	}
+	require.NoError(t, b.Roll(ctx))
+	b.add("v")
+	size := b.Stats().Bytes
+	require.NoError(t, b.dir.Close())
+	require.NoError(t, checkpoint.WriteEpochs(b.fs, "t-0/"+checkpoint.LeaderEpochs, []epoch.Entry{{Epoch: 3, StartOffset: 3900}}))
+	trace := traceOpen(t, b.fs)
+	read := int64(0)
+	for _, op := range trace.Filter("t-0/*", vfstest.OpRead) {
+		read += op.Done
+	}
+	require.Less(t, read, size/20, "of %d bytes: %v", size, trace)
+	require.Equal(t, trace.Count(vfstest.OpOpen), trace.Count(vfstest.OpClose), "nothing stays open: "+trace.String())
+	epochs, err := checkpoint.ReadEpochs(b.fs, "t-0/"+checkpoint.LeaderEpochs)
+	require.NoError(t, err)
+	require.Equal(t, []epoch.Entry{{Epoch: 3, StartOffset: 3900}}, epochs)
 }
 
 func TestAnIdlePartitionHoldsNoFileAndLittleMemory(t *testing.T) {

@@ -162,6 +162,7 @@ func (m *machine) check(t *rapid.T) {
 	}
 	offset := rapid.Int64Range(m.base-1, m.next()+1).Draw(t, "find")
 	m.checkFind(t, offset)
+	m.checkBelow(t, offset)
 	m.checkTime(t, rapid.Int64Range(0, m.nextTS+10).Draw(t, "time"), offset)
 }
 
@@ -178,6 +179,24 @@ func (m *machine) checkFind(t *rapid.T, offset int64) {
 		pos += int64(len(b.raw))
 	}
 	require.ErrorIs(t, err, ErrNotFound)
+}
+
+func (m *machine) checkBelow(t *rapid.T, offset int64) {
+	p, err := m.s.Below(offset)
+	pos, want := int64(0), Position{}
+	for _, b := range m.batches {
+		if b.base >= offset {
+			break
+		}
+		want = Position{Base: b.base, LastOffset: b.last, Pos: pos, Size: int64(len(b.raw)), MaxTimestamp: b.ts, Magic: 2}
+		pos += int64(len(b.raw))
+	}
+	if want.Size == 0 {
+		require.ErrorIs(t, err, ErrNotFound)
+		return
+	}
+	require.NoError(t, err)
+	require.Equal(t, want, p)
 }
 
 func (m *machine) checkRegion(t *rapid.T, offset, pos int64) {
