@@ -34,8 +34,6 @@ const (
 	legacyMinSize = overhead + minLength
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Batch is a view of one complete encoded batch: of magic 2, or one entry of a legacy message set (magic 0 and 1). Its
 // methods read the header in place and allocate nothing. A Batch shares its bytes with whatever it was cut from, and the
 // Set methods change them there. The zero Batch is no batch: only Bytes and Size may be called on it.
@@ -183,7 +181,7 @@ func (b Batch) computeChecksum() uint32 {
 	if b.legacy() {
 		return crc32.ChecksumIEEE(b.b[posMagic:])
 	}
-	return crc32.Checksum(b.b[posAttributes:], castagnoli)
+	return crc32c(b.b[posAttributes:])
 }
 
 func (b Batch) verifyChecksum() error {
