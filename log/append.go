@@ -19,7 +19,7 @@ const (
 	Follower             // batches keep offsets, epochs and timestamps; gaps are legal, going back is not
 )
 
-// AppendOptions of one AppendBatches call; the zero value is a leader's append with the log's own durability.
+// AppendOptions of one AppendWith or AppendBatches call; the zero value is a leader's append with the log's own durability.
 type AppendOptions struct {
 	As Role
 	// LeaderEpoch, if given, fences: for a Leader it must be the log's current epoch, else ErrFenced; for a Follower
@@ -75,6 +75,33 @@ func (l *Log) Append(ctx context.Context, recs ...record.Record) (base int64, er
 	}
 	res, err := l.append(ctx, &p, &AppendOptions{})
 	return res.Base, err
+}
+
+// AppendWith is Append with options: an ExpectedOffset, so that of several writers who decided by the same state only one gets its
+// records in; a LeaderEpoch that fences; another Durability. It answers as AppendBatches does, and Appended.Base is -1 where the
+// records are not in the log. Errors are Append's, ErrUnexpectedOffset and ErrFenced as the options say, and *ConfigError for options
+// that are no constants, or As Follower: followers take encoded batches. Without records the options are judged, and nothing is
+// written. Verify and Guard mean nothing here.
+func (l *Log) AppendWith(ctx context.Context, o AppendOptions, recs ...record.Record) (Appended, error) {
+	if err := l.admit(ctx); err != nil {
+		return notAppended, err
+	}
+	if err := o.validate(); err != nil {
+		return notAppended, err
+	}
+	if o.As == Follower {
+		return notAppended, &ConfigError{Field: "AppendOptions.As", Value: "Follower", Reason: "a follower takes encoded batches: AppendBatches"}
+	}
+	if len(recs) == 0 {
+		return l.nothing(ctx, &o)
+	}
+	e := l.encoder()
+	defer encoders.Put(e)
+	var p prepared
+	if err := l.encode(e, recs, &p); err != nil {
+		return notAppended, err
+	}
+	return l.append(ctx, &p, &o)
 }
 
 // AppendBatches adds encoded record batches. As Leader, raw must hold exactly one batch with base offset 0; its base
@@ -133,6 +160,14 @@ func (o *AppendOptions) validate() error {
 	return nil
 }
 
+// expect is ErrUnexpectedOffset if the log does not end where the caller believes.
+func (o *AppendOptions) expect(end int64) error {
+	if o.ExpectedOffset == nil || *o.ExpectedOffset == end {
+		return nil
+	}
+	return fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, end)
+}
+
 // admit refuses early what can never succeed.
 func (l *Log) admit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
@@ -141,7 +176,7 @@ func (l *Log) admit(ctx context.Context) error {
 	return l.ended()
 }
 
-// nothing answers a set that holds no batch to append: only the leader epoch is judged.
+// nothing answers a set that holds nothing to append: only the leader epoch and the expected offset are judged.
 func (l *Log) nothing(ctx context.Context, o *AppendOptions) (Appended, error) {
 	if err := l.write.lock(ctx); err != nil {
 		return notAppended, err
@@ -151,6 +186,9 @@ func (l *Log) nothing(ctx context.Context, o *AppendOptions) (Appended, error) {
 		return notAppended, err
 	}
 	at := l.load()
+	if err := o.expect(at.LogEnd); err != nil {
+		return notAppended, err
+	}
 	return Appended{Base: at.LogEnd, Last: at.LogEnd - 1, AppendTime: -1, LogStart: at.LogStart}, nil
 }
 
@@ -240,8 +278,8 @@ func (l *Log) placeLocked(ctx context.Context, p *prepared, o *AppendOptions) (r
 			return Appended{Base: d.FirstOffset, Last: d.LastOffset, AppendTime: d.Timestamp, LogStart: at.LogStart, Duplicate: true}, cuts, nil
 		}
 	}
-	if o.ExpectedOffset != nil && *o.ExpectedOffset != at.LogEnd {
-		return notAppended, 0, fmt.Errorf("%w: expected %d, the log ends at %d", ErrUnexpectedOffset, *o.ExpectedOffset, at.LogEnd)
+	if err := o.expect(at.LogEnd); err != nil {
+		return notAppended, 0, err
 	}
 	c := l.cfg()
 	if n := int64(len(p.raw)); c.MaxBytes > 0 && n > c.MaxBytes {

@@ -201,28 +201,35 @@ func ExampleLog_Wait() {
 }
 
 // An append that succeeds only if nobody else appended since: optimistic concurrency for event sourcing.
-func ExampleLog_AppendBatches() {
+func ExampleLog_AppendWith() {
 	l := memory(log.Config{})
 	ctx := context.Background()
-	b := record.NewBuilder(record.BuilderOptions{Codec: record.Zstd})
-	event := func(value string) []byte {
-		b.Reset()
-		if err := b.Add(record.Record{Value: []byte(value)}); err != nil {
-			panic(err)
-		}
-		batch, err := b.Finish()
-		if err != nil {
-			panic(err)
-		}
-		return batch.Bytes()
-	}
-	res, err := l.AppendBatches(ctx, event("created"), log.AppendOptions{ExpectedOffset: new(int64(0))})
+	seen := l.Offsets().LogEnd // what the decision rests on
+	res, err := l.AppendWith(ctx, log.AppendOptions{ExpectedOffset: &seen}, record.Record{Value: []byte("created")})
 	fmt.Println(res.Base, res.Last, err)
-	_, err = l.AppendBatches(ctx, event("created, too"), log.AppendOptions{ExpectedOffset: new(int64(0))})
-	fmt.Println(errors.Is(err, log.ErrUnexpectedOffset))
+	_, err = l.AppendWith(ctx, log.AppendOptions{ExpectedOffset: &seen}, record.Record{Value: []byte("created, too")})
+	fmt.Println(errors.Is(err, log.ErrUnexpectedOffset)) // read what came, decide anew
 	// Output:
 	// 0 0 <nil>
 	// true
+}
+
+// Encoded batches, as a server has them from its clients or an archive from another log, are appended without being unpacked.
+func ExampleLog_AppendBatches() {
+	l := memory(log.Config{})
+	b := record.NewBuilder(record.BuilderOptions{Codec: record.Zstd})
+	for _, value := range []string{"one", "two"} {
+		if err := b.Add(record.Record{Value: []byte(value)}); err != nil {
+			panic(err)
+		}
+	}
+	batch, err := b.Finish()
+	if err != nil {
+		panic(err)
+	}
+	res, err := l.AppendBatches(context.Background(), batch.Bytes(), log.AppendOptions{})
+	fmt.Println(res.Base, res.Last, err)
+	// Output: 0 1 <nil>
 }
 
 func ExampleLog_Truncate() {

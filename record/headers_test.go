@@ -49,3 +49,17 @@ func TestHeadersAreWithinTheLimitToo(t *testing.T) {
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(3*limit), c.String())
 	}
 }
+
+func TestTheLastHeaderOfANameCounts(t *testing.T) {
+	r := Record{Headers: []Header{{Key: "a", Value: []byte("1")}, {Key: "b"}, {Key: "a", Value: []byte("2")}}}
+	v, ok := r.Header("a")
+	require.True(t, ok)
+	require.Equal(t, []byte("2"), v)
+	v, ok = r.Header("b")
+	require.True(t, ok, "a null value is not the lack of one")
+	require.Nil(t, v)
+	_, ok = r.Header("A")
+	require.False(t, ok)
+	_, ok = Record{}.Header("")
+	require.False(t, ok)
+}

@@ -38,6 +38,17 @@ type Header struct {
 	Value []byte // nil = null
 }
 
+// Header is the value of the last header of that name, which is the one that counts in Kafka where a name stands twice, and
+// whether there is one: a null value is nil, too. It belongs to the record, see Record.
+func (r Record) Header(key string) (value []byte, ok bool) {
+	for i := len(r.Headers) - 1; i >= 0; i-- {
+		if r.Headers[i].Key == key {
+			return r.Headers[i].Value, true
+		}
+	}
+	return nil, false
+}
+
 // Time is the record's timestamp, or the zero Time if it has none.
 func (r Record) Time() time.Time {
 	if r.Timestamp == NoTimestamp {
