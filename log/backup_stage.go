@@ -43,7 +43,7 @@ func newStage(source vfs.FS, dst string, fsys vfs.FS) (_ *stage, err error) {
 		}
 	} else if err := st.refuse(source, fsys, dst); err != nil {
 		return nil, err
-	} else if err := fsys.MkdirAll(path.Dir(dst), 0o755); err != nil {
+	} else if err := vfs.MkdirDurable(fsys, path.Dir(dst), 0o755); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -14,7 +14,9 @@ import (
 	"time"
 )
 
-// OS is the directory tree below root on the operating system's file system. The root is created, durably, if absent.
+// OS is the directory tree below root on the operating system's file system. The root is created, durably, if absent: a root
+// that a power failure takes away would take every acknowledged record with it. One that is there is made durable in its
+// parent, as [MkdirDurable] does.
 //
 // Names cannot leave the tree: every element is resolved below an open descriptor of the root (openat), so symbolic
 // links are followed while they stay inside and refused when they point out of it, and the tree keeps working when the
@@ -28,7 +30,7 @@ func OS(root string) (FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeRoot(root); err != nil {
+	if err := makeDirs(osDirs{syncDir}, realPath(root)); err != nil {
 		return nil, err
 	}
 	return openRoot(root, false)
@@ -42,37 +44,6 @@ func OSReadOnly(root string) (FS, error) {
 		return nil, err
 	}
 	return openRoot(root, true)
-}
-
-// makeRoot makes the directory and its parents, and makes the new entries durable: a root that a power cut takes away
-// would take every acknowledged record with it.
-func makeRoot(root string) error {
-	var parents []string // directories that receive a new entry, deepest first
-	for dir := root; ; {
-		if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			break
-		}
-		parents = append(parents, parent)
-		dir = parent
-	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return err
-	}
-	for _, dir := range slices.Backward(parents) {
-		f, err := os.Open(dir)
-		if err != nil {
-			return err
-		}
-		err = errors.Join(syncDir(f), f.Close())
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func openRoot(root string, readOnly bool) (FS, error) {
