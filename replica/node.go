@@ -431,7 +431,7 @@ func (n *Node) Close() error {
 	n.talk.wait()
 	n.court.wait()
 	for _, p := range []*pool{n.fast, n.slow, n.talk, n.court} {
-		p.all.Wait()
+		p.close()
 	}
 	inUse.Delete(n.conf.Dir)
 	return nil

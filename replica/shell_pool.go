@@ -2,8 +2,11 @@ package replica
 
 import "sync"
 
-// pool runs tasks on as many goroutines as it may, and on none when there is nothing to do. What comes while all are busy
-// waits its turn, first come first.
+// pool runs tasks on as many goroutines as it may, and on none but a few that rest when there is nothing to do. What comes while all are
+// busy waits its turn, first come first.
+//
+// Goroutines rest for what a new one costs: its stack is small, and is copied, frame by frame, each time it grows, until a log's append
+// fits; that takes longer than the append.
 type pool struct {
 	limit int
 	all   sync.WaitGroup // of the goroutines
@@ -13,7 +16,12 @@ type pool struct {
 	running int
 	queue   []task
 	head    int
+	resting []chan task // of capacity 1; who rests last is called first. nil ends it
+	closed  bool
 }
+
+// resters is how many goroutines rest.
+const resters = 4
 
 // task is a piece of work; more says that it is to be run again, after the others.
 type task interface{ run() (more bool) }
@@ -37,23 +45,35 @@ func (p *pool) submit(t task) {
 		return
 	}
 	p.running++
+	if last := len(p.resting) - 1; last >= 0 {
+		rests := p.resting[last]
+		p.resting = p.resting[:last]
+		p.mu.Unlock()
+		rests <- t
+		return
+	}
 	p.mu.Unlock()
 	p.all.Go(func() { p.work(t) })
 }
 
 func (p *pool) work(t task) {
+	rests := make(chan task, 1)
 	for t != nil {
 		again := t.run()
-		t = p.next(t, again)
+		var rest bool
+		if t, rest = p.next(t, again, rests); rest {
+			t = <-rests
+		}
 	}
 }
 
-func (p *pool) next(last task, again bool) task {
+// next is the task to be run behind last, if there is one, or whether to rest until there is.
+func (p *pool) next(last task, again bool, rests chan task) (t task, rest bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if again {
 		if p.head == len(p.queue) {
-			return last
+			return last, false
 		}
 		p.queue = append(p.queue, last)
 	}
@@ -67,12 +87,28 @@ func (p *pool) next(last task, again bool) task {
 			clear(p.queue[n:])
 			p.queue, p.head = p.queue[:n], 0
 		}
-		return t
+		return t, false
 	}
 	if p.running--; p.running == 0 {
 		p.idle.Broadcast()
 	}
-	return nil
+	if p.closed || len(p.resting) >= resters {
+		return nil, false
+	}
+	p.resting = append(p.resting, rests)
+	return nil, true
+}
+
+// close ends the goroutines that rest and waits for all. Tasks that are submitted nevertheless still run.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	for _, rests := range p.resting {
+		rests <- nil
+	}
+	p.resting = nil
+	p.mu.Unlock()
+	p.all.Wait()
 }
 
 // wait returns when nothing runs or waits. Tasks may be submitted meanwhile; the goroutines are gone a moment later.
