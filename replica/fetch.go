@@ -281,6 +281,19 @@ func (p *Partition) wakeOne(i int, consumers bool) {
 	}
 }
 
+// awaits says that a follower waits for what begins at offset.
+func (p *Partition) awaits(offset int64) bool {
+	if p.fetches.waiting == 0 {
+		return false
+	}
+	for i := range p.fetches.slots {
+		if s := &p.fetches.slots[i]; s.state == waiting && s.req.From != NoNode && s.req.Offset == offset {
+			return true
+		}
+	}
+	return false
+}
+
 // serveHeld begins with the fetches that came before the leader could.
 func (p *Partition) serveHeld() {
 	for i := range p.fetches.slots {

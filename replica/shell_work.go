@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"io"
 
 	"github.com/partlog/partlog/log"
 )
@@ -167,6 +166,9 @@ func (r *runner) append(l *log.Log, a *Action) Event {
 		got, err = l.AppendBatches(r.node.ctx, a.Raw, log.AppendOptions{As: a.Role, LeaderEpoch: &a.LeaderEpoch, Durability: log.Buffered})
 	}
 	if ours {
+		if err == nil && c.marker == nil {
+			r.share(got, a.Raw)
+		}
 		c.end(got, err)
 	}
 	if err == nil {
@@ -175,88 +177,6 @@ func (r *runner) append(l *log.Log, a *Action) Event {
 		}
 	}
 	return Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Duplicate: got.Duplicate, Err: err, State: r.state(l)}
-}
-
-// readLater reads once less is under way to the follower.
-func (r *runner) readLater(a Action) {
-	life := r.life
-	r.node.window.await(a.To, r, a.MaxBytes, func() bool {
-		return r.post(mail{settled: func() Event {
-			if r.life != life {
-				r.node.window.leave(a.To, r)
-				return nil
-			}
-			return r.read(r.log.Load(), &a)
-		}})
-	})
-}
-
-// read answers at once what needs no disk.
-func (r *runner) read(l *log.Log, a *Action) Event {
-	if a.Offset < r.warm {
-		r.readCold(l, *a)
-		return nil
-	}
-	e := r.readWarm(l, a)
-	if a.To >= 0 {
-		r.node.window.settle(a.To, r, e.Bytes)
-	}
-	return e
-}
-
-func (r *runner) readCold(l *log.Log, a Action) {
-	life := r.life
-	r.node.slow.submit(taskFunc(func() {
-		e := r.readRaw(l, &a)
-		if a.To >= 0 {
-			r.node.window.settle(a.To, r, e.Bytes)
-		}
-		r.post(mail{settled: func() Event { e.State = r.state(l); return r.of(life, e) }})
-	}))
-}
-
-// readWarm serves followers that wait for the same bytes, and so are woken in the same step, from one reading.
-func (r *runner) readWarm(l *log.Log, a *Action) Read {
-	s := &r.shared
-	if !s.ok || s.offset != a.Offset || s.max != a.MaxBytes || s.isolation != a.Isolation {
-		s.offset, s.max, s.isolation = a.Offset, a.MaxBytes, a.Isolation
-		s.got = r.readRaw(l, a)
-		s.ok = s.got.Err == nil
-	}
-	e := s.got
-	e.Tag, e.State = a.Tag, r.state(l)
-	return e
-}
-
-// shared is what was read last in this step.
-type shared struct {
-	ok          bool
-	offset, max int64
-	isolation   log.Isolation
-	got         Read
-}
-
-// readRaw is safe to run beside everything else.
-func (r *runner) readRaw(l *log.Log, a *Action) Read {
-	e := Read{Tag: a.Tag, Next: a.Offset}
-	f, err := l.Fetch(r.node.ctx, a.Offset, log.FetchOptions{Isolation: a.Isolation, MaxBytes: a.MaxBytes, WholeBatches: true})
-	if err != nil {
-		e.Err = err
-		return e
-	}
-	defer f.Close()
-	raw := make([]byte, f.Len())
-	if n, err := f.ReadAt(raw, 0); n < len(raw) && err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		e.Err = err
-		return e
-	}
-	if e.Next, e.Err = f.NextOffset(); e.Err == nil {
-		e.Raw, e.Bytes, e.Aborted = raw, int64(len(raw)), f.Aborted()
-	}
-	return e
 }
 
 // reply gives a Result to who asked.

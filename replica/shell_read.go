@@ -1,0 +1,125 @@
+package replica
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+)
+
+// shared is what was read last in this step, or appended: followers that wait for the same bytes, and so are woken in the same step,
+// are served from one reading, and mostly from none.
+type shared struct {
+	ok        bool
+	appended  bool // one batch, whatever max is: the first always comes whole
+	offset    int64
+	max       int64
+	isolation log.Isolation
+	got       Read
+}
+
+func (s *shared) fits(a *Action) bool {
+	return s.ok && s.offset == a.Offset && s.isolation == a.Isolation && (s.appended || s.max == a.MaxBytes)
+}
+
+// share keeps a copy of the batch that was appended just now, if a follower waits for it. The bytes themselves are the producer's again.
+func (r *runner) share(got log.Appended, raw []byte) {
+	if got.Duplicate || !r.core.awaits(got.Base) {
+		return
+	}
+	b, err := record.View(raw)
+	if err != nil || b.BaseOffset() != got.Base || b.LastOffset() != got.Last || got.Base == 0 {
+		return // the log has it otherwise: compressed anew. At 0 there is no telling
+	}
+	raw = bytes.Clone(raw)
+	r.shared = shared{ok: true, appended: true, offset: got.Base, isolation: log.LogEnd, got: Read{Raw: raw, Bytes: int64(len(raw)), Next: got.Last + 1}}
+}
+
+// readLater reads once less is under way to the follower.
+func (r *runner) readLater(a Action) {
+	life := r.life
+	r.node.window.await(a.To, r, a.MaxBytes, func() bool {
+		return r.post(mail{settled: func() Event {
+			if r.life != life {
+				r.node.window.leave(a.To, r)
+				return nil
+			}
+			return r.read(r.log.Load(), &a)
+		}})
+	})
+}
+
+// read answers at once what needs no disk.
+func (r *runner) read(l *log.Log, a *Action) Event {
+	if a.Offset < r.warm {
+		r.readCold(l, *a)
+		return nil
+	}
+	e := r.readWarm(l, a)
+	if a.To >= 0 {
+		r.node.window.settle(a.To, r, e.Bytes)
+	}
+	return e
+}
+
+func (r *runner) readCold(l *log.Log, a Action) {
+	life := r.life
+	r.node.slow.submit(taskFunc(func() {
+		e := r.readRaw(l, &a)
+		if a.To >= 0 {
+			r.node.window.settle(a.To, r, e.Bytes)
+		}
+		r.post(mail{settled: func() Event { e.State = r.state(l); return r.of(life, e) }})
+	}))
+}
+
+func (r *runner) readWarm(l *log.Log, a *Action) Read {
+	s := &r.shared
+	if !s.fits(a) {
+		*s = shared{offset: a.Offset, max: a.MaxBytes, isolation: a.Isolation, got: r.readRaw(l, a)}
+		s.ok = s.got.Err == nil
+	}
+	e := s.got
+	e.Tag, e.State = a.Tag, r.state(l)
+	return e
+}
+
+// readRaw is safe to run beside everything else.
+func (r *runner) readRaw(l *log.Log, a *Action) Read {
+	e := Read{Tag: a.Tag, Next: a.Offset}
+	f, err := l.Fetch(r.node.ctx, a.Offset, log.FetchOptions{Isolation: a.Isolation, MaxBytes: a.MaxBytes, WholeBatches: true})
+	if err != nil {
+		e.Err = err
+		return e
+	}
+	defer f.Close()
+	raw := make([]byte, f.Len())
+	if n, err := f.ReadAt(raw, 0); n < len(raw) && err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		e.Err = err
+		return e
+	}
+	if next, ok := behind(raw); ok {
+		e.Next = max(e.Next, next)
+	} else if e.Next, e.Err = f.NextOffset(); e.Err != nil { // which says where the damage is
+		return e
+	}
+	e.Raw, e.Bytes, e.Aborted = raw, int64(len(raw)), f.Aborted()
+	return e
+}
+
+// behind is the offset behind whole batches, -1 if there are none; false if one is damaged.
+func behind(raw []byte) (next int64, ok bool) {
+	next = -1
+	for len(raw) > 0 {
+		b, rest, err := record.Next(raw)
+		if err != nil || b.Verify() != nil {
+			return -1, false
+		}
+		next, raw = max(next, b.NextOffset()), rest
+	}
+	return next, true
+}

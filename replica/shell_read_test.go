@@ -1,0 +1,88 @@
+package replica
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+)
+
+// A follower that waits is handed what was appended, without a look into the log: it must be what the leader has there, whatever its log
+// makes of what producers send, and whatever these do with their bytes afterwards.
+func TestFollowersHaveWhatTheLeadersLogMadeOfABatch(t *testing.T) {
+	for name, conf := range map[string]log.Config{
+		"as it came":       {},
+		"compressed anew":  {CompressionType: "zstd"},
+		"stamped":          {TimestampType: record.LogAppendTime},
+		"stamped and anew": {CompressionType: "lz4", TimestampType: record.LogAppendTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf.Durability = log.Buffered
+			g := newGroup(t, conf, 1, 2, 3)
+			g.produce("first")
+			h := g.handle(1)
+			for i := range int32(30) {
+				for _, o := range []record.BuilderOptions{{}, {Codec: record.Gzip}, {Producer: &record.Producer{ID: 7, BaseSequence: i}}} {
+					b := record.NewBuilder(o)
+					require.NoError(t, b.Add(record.Record{Timestamp: 1, Value: bytes.Repeat([]byte(fmt.Sprint("v", i)), 50)}))
+					batch, err := b.Finish()
+					require.NoError(t, err)
+					raw := bytes.Clone(batch.Bytes())
+					again := bytes.Clone(raw)
+					acks := int8(1 - i%2*2) // 1 does not wait for the followers
+					_, err = h.Append(t.Context(), raw, acks)
+					require.NoError(t, err)
+					clear(raw)
+					if o.Producer != nil {
+						_, err = h.Append(t.Context(), again, acks) // a duplicate
+						require.NoError(t, err)
+					}
+				}
+			}
+			g.caughtUp(1, 2, 3)
+			want := bytesOf(t, h.Log())
+			for id := NodeID(2); id <= 3; id++ {
+				require.Equal(t, want, bytesOf(t, g.handle(id).Log()))
+			}
+		})
+	}
+}
+
+func bytesOf(t *testing.T, l *log.Log) []byte {
+	f, err := l.Fetch(t.Context(), 0, log.FetchOptions{Isolation: log.LogEnd, MaxBytes: 1 << 20})
+	require.NoError(t, err)
+	defer f.Close()
+	raw := make([]byte, f.Len())
+	_, err = f.ReadAt(raw, 0)
+	require.NoError(t, err)
+	return raw
+}
+
+func TestWhatIsReadOfALeaderEndsBehindItsLastBatch(t *testing.T) {
+	next, ok := behind(nil)
+	require.True(t, ok)
+	require.Equal(t, int64(-1), next)
+
+	var raw []byte
+	for i := range int64(3) {
+		b := rawBatch(t, "a", "b")
+		batch, err := record.View(b)
+		require.NoError(t, err)
+		batch.SetBaseOffset(10 + 2*i)
+		raw = append(raw, b...)
+	}
+	next, ok = behind(raw)
+	require.True(t, ok)
+	require.Equal(t, int64(16), next)
+	for _, bad := range [][]byte{raw[:len(raw)-1], append(bytes.Clone(raw), 0)} {
+		_, ok = behind(bad)
+		require.False(t, ok)
+	}
+	raw[len(raw)-1]++
+	_, ok = behind(raw)
+	require.False(t, ok)
+}
