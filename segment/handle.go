@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"sync/atomic"
 
 	"github.com/partlog/partlog/internal/mapped"
@@ -263,7 +264,8 @@ func (s *Segment) Park() error {
 }
 
 // Rename gives all files another suffix ("" to ".deleted", ".cleaned" to ".swap", ...), in the order log, index, time
-// index, transaction index; missing indexes are passed over. Readers are not disturbed. The caller syncs the directory.
+// index, transaction index; missing indexes are passed over, and for ".deleted" a log that somebody removed. Readers are not
+// disturbed. The caller syncs the directory.
 func (s *Segment) Rename(suffix string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +284,8 @@ func (s *Segment) Rename(suffix string) error {
 	}
 	for _, kind := range []string{logSuffix, idxSuffix, timeSuffix, txnSuffix} {
 		err := s.o.FS.Rename(s.nameWith(kind, s.suffix), s.nameWith(kind, suffix))
-		if err != nil && (kind == logSuffix || !errors.Is(err, fs.ErrNotExist)) {
+		missing := errors.Is(err, fs.ErrNotExist) && (kind != logSuffix || strings.HasSuffix(suffix, ".deleted")) // what goes may be gone
+		if err != nil && !missing {
 			return err
 		}
 	}

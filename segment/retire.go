@@ -9,7 +9,7 @@ import (
 // that durable, and only then the other files follow. So no crash leaves a .log that lost its index of aborted
 // transactions, which nothing would miss. gone may be nil where it does not matter what a crash leaves.
 //
-// With an empty suffix the files are removed instead: that needs no room in the directory. Readers are not disturbed either
+// A .log that somebody removed is gone, as it was to be. With an empty suffix the files are removed: that needs no room in the directory. Readers are not disturbed either
 // way; one that has to open a file waits for a rename, not for gone. After an error the segment is where it was, unless it is
 // gone's: then the directory may have either. Nobody else may rename or delete the segment meanwhile.
 func (s *Segment) Retire(suffix string, gone func() error) error {
@@ -57,7 +57,8 @@ func (s *Segment) renameLog(suffix string) (was string, err error) {
 	if was = s.logAs; was == suffix {
 		return was, nil
 	}
-	if err := s.o.FS.Rename(s.nameWith(logSuffix, was), s.nameWith(logSuffix, suffix)); err != nil {
+	err = s.o.FS.Rename(s.nameWith(logSuffix, was), s.nameWith(logSuffix, suffix))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // somebody removed it: then it is gone, as it was to be
 		return was, err
 	}
 	s.logAs = suffix
