@@ -62,8 +62,7 @@ func ExampleNode() {
 		}
 		defer dir.Close()
 		n, err := replica.NewNode(replica.NodeConfig{
-			// A fetch that comes before the other node serves its transport is lost, and sent again after FetchLimit.
-			Config: replica.Config{Self: id, MinISR: 2, FetchLimit: 100 * time.Millisecond, FetchWait: 50 * time.Millisecond},
+			Config: replica.Config{Self: id, MinISR: 2},
 			Dir:    dir, Transport: network.Transport(id), Propose: d.propose,
 		})
 		if err != nil {

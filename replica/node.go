@@ -160,11 +160,17 @@ func NewNode(c NodeConfig) (*Node, error) {
 	if c.BrokerEpoch > 0 {
 		c.Dir.SetBrokerEpoch(c.BrokerEpoch)
 	}
+	n.all.Go(func() { n.clock.run(n.ctx, func(at time.Time, r *runner) { r.tick(at) }) })
+	serve := func(ctx context.Context) error { return c.Transport.Serve(ctx, n.deliver) }
+	if t, ok := c.Transport.(interface {
+		begin(deliver func(Envelope)) (serve func(context.Context) error)
+	}); ok {
+		serve = t.begin(n.deliver) // what comes from now on is taken
+	}
 	n.all.Go(func() {
 		defer close(n.served)
-		n.serving = c.Transport.Serve(n.ctx, n.deliver)
+		n.serving = serve(n.ctx)
 	})
-	n.all.Go(func() { n.clock.run(n.ctx, func(at time.Time, r *runner) { r.tick(at) }) })
 	return n, nil
 }
 

@@ -15,6 +15,8 @@ type Transport interface {
 	Send(to NodeID, tp log.TopicPartition, m Message)
 	// Serve calls deliver for each message that arrives until ctx ends, or the transport is closed, and returns why.
 	// deliver does not block and may be called concurrently, but not any more once Serve has returned. Serve runs once at a time.
+	// What arrives before it should wait, as with TCP, or its sender be told that it is lost (Lost), as with Network: a fetch that is
+	// lost in silence is sent again after Config.FetchLimit, 30 s, only.
 	Serve(ctx context.Context, deliver func(Envelope)) error
 }
 

@@ -122,6 +122,7 @@ func TestFramesThatAreComingInAreBounded(t *testing.T) {
 	tcp, err := ListenTCP("127.0.0.1:0", TCPConfig{Self: 1, MaxFrame: 4 << 20})
 	require.NoError(t, err)
 	defer tcp.Close()
+	go func() { _ = tcp.Serve(t.Context(), func(Envelope) {}) }()
 	half := append(binary.BigEndian.AppendUint32(nil, 4<<20), make([]byte, 3<<20)...)
 	for i := range 4 {
 		dialAs(t, tcp, NodeID(10+i), half...)

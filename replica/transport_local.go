@@ -109,21 +109,36 @@ func (e *end) take(env Envelope) {
 }
 
 func (t localTransport) Serve(ctx context.Context, deliver func(Envelope)) error {
+	return t.begin(deliver)(ctx)
+}
+
+// begin is the part of Serve that takes no time. What others sent while nobody served is lost, and they are told so.
+func (t localTransport) begin(deliver func(Envelope)) (serve func(context.Context) error) {
 	n, e := t.network, &end{deliver: deliver, late: newTimeline[Envelope]()}
 	n.mu.Lock()
 	if n.ends[t.self] != nil {
 		n.mu.Unlock()
-		return ErrTransportBusy
+		return func(context.Context) error { return ErrTransportBusy }
 	}
 	n.ends[t.self] = e
+	others := make([]*end, 0, len(n.ends))
+	for node, o := range n.ends {
+		if node != t.self && !n.faults[[2]NodeID{t.self, node}].Cut {
+			others = append(others, o)
+		}
+	}
 	n.mu.Unlock()
-
-	e.late.run(ctx, func(_ time.Time, env Envelope) { e.take(env) })
-	n.mu.Lock()
-	delete(n.ends, t.self)
-	n.mu.Unlock()
-	e.busy.Lock()
-	defer e.busy.Unlock()
-	e.over = true
-	return ctx.Err()
+	for _, o := range others {
+		o.take(Envelope{From: t.self, Message: Lost{}})
+	}
+	return func(ctx context.Context) error {
+		e.late.run(ctx, func(_ time.Time, env Envelope) { e.take(env) })
+		n.mu.Lock()
+		delete(n.ends, t.self)
+		n.mu.Unlock()
+		e.busy.Lock()
+		defer e.busy.Unlock()
+		e.over = true
+		return ctx.Err()
+	}
 }

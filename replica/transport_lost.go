@@ -24,6 +24,9 @@ func (t *TCP) tellLosses() {
 		case <-t.ctx.Done():
 			return
 		}
+		if !t.await() {
+			return
+		}
 		t.mu.Lock()
 		lost := t.lost
 		t.lost = make(map[NodeID]bool)

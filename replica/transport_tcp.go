@@ -103,6 +103,7 @@ type TCP struct {
 	conns   map[net.Conn]*caller
 	callers int            // of conns that others made
 	deliver func(Envelope) // nil: nobody serves
+	served  chan struct{}  // closed when somebody does
 	closed  bool
 
 	losses chan struct{} // of capacity 1: someone is in lost
@@ -138,7 +139,7 @@ func ListenTCP(addr string, c TCPConfig) (*TCP, error) {
 		return nil, fmt.Errorf("replica: listen for other nodes: %w", err)
 	}
 	t := &TCP{conf: c.withDefaults(), listener: l, peers: make(map[NodeID]*tcpPeer), conns: make(map[net.Conn]*caller),
-		losses: make(chan struct{}, 1), lost: make(map[NodeID]bool)}
+		losses: make(chan struct{}, 1), lost: make(map[NodeID]bool), served: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for node, addr := range c.Peers {
 		t.SetPeer(node, addr)
@@ -172,12 +173,13 @@ func (t *TCP) SetPeer(node NodeID, addr string) {
 	t.all.Go(func() { t.send(p) })
 }
 
-// Send is Transport.Send. A message to a node that is not known is lost.
+// Send is Transport.Send. A message to a node that is not known is lost, which is noticed at once.
 func (t *TCP) Send(to NodeID, tp log.TopicPartition, m Message) {
 	t.mu.Lock()
 	p := t.peers[to]
 	t.mu.Unlock()
 	if p == nil {
+		t.lose(to)
 		return
 	}
 	size := recordsOf(m)
@@ -209,20 +211,25 @@ func recordsOf(m Message) int64 {
 	return 0
 }
 
-// Serve is Transport.Serve. What arrives while nobody serves is lost.
-func (t *TCP) Serve(ctx context.Context, deliver func(Envelope)) error {
+// Serve is Transport.Serve. What arrives while nobody serves waits in its connection.
+func (t *TCP) Serve(ctx context.Context, deliver func(Envelope)) error { return t.begin(deliver)(ctx) }
+
+// begin is the part of Serve that takes no time.
+func (t *TCP) begin(deliver func(Envelope)) (serve func(context.Context) error) {
 	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
-		return ErrTransportClosed
-	}
-	if t.deliver != nil {
-		t.mu.Unlock()
-		return ErrTransportBusy
+	defer t.mu.Unlock()
+	switch {
+	case t.closed:
+		return func(context.Context) error { return ErrTransportClosed }
+	case t.deliver != nil:
+		return func(context.Context) error { return ErrTransportBusy }
 	}
 	t.deliver = deliver
-	t.mu.Unlock()
+	close(t.served)
+	return t.serve
+}
 
+func (t *TCP) serve(ctx context.Context) error {
 	err := ErrTransportClosed
 	select {
 	case <-ctx.Done():
@@ -230,11 +237,24 @@ func (t *TCP) Serve(ctx context.Context, deliver func(Envelope)) error {
 	case <-t.ctx.Done():
 	}
 	t.mu.Lock()
-	t.deliver = nil
+	t.deliver, t.served = nil, make(chan struct{})
 	t.mu.Unlock()
 	t.delivering.Lock() // the last delivery is over
 	defer t.delivering.Unlock()
 	return err
+}
+
+// await waits until somebody serves; false if the transport was closed.
+func (t *TCP) await() bool {
+	t.mu.Lock()
+	served := t.served
+	t.mu.Unlock()
+	select {
+	case <-served:
+		return true
+	case <-t.ctx.Done():
+		return false
+	}
 }
 
 // Close ends all connections and waits for what was under way. A second Close returns ErrTransportClosed.
@@ -311,7 +331,7 @@ func (t *TCP) receive(c net.Conn) error {
 	}
 	t.introduce(c, from)
 	defer t.lose(from)
-	for {
+	for t.await() {
 		if err := c.SetReadDeadline(time.Now().Add(t.conf.Idle)); err != nil {
 			return err
 		}
@@ -329,6 +349,7 @@ func (t *TCP) receive(c net.Conn) error {
 			t.lose(from)
 		}
 	}
+	return ErrTransportClosed
 }
 
 // trouble tells who wants to know.

@@ -111,6 +111,7 @@ func TestStrangersOnTheWireAreCutOff(t *testing.T) {
 	tcp, err := ListenTCP("127.0.0.1:0", TCPConfig{Self: 1, MaxFrame: 1 << 20})
 	require.NoError(t, err)
 	defer tcp.Close()
+	go func() { _ = tcp.Serve(t.Context(), func(Envelope) {}) }()
 	for name, b := range map[string][]byte{
 		"no hello":          []byte("GET / HTTP/1.1\r\n\r\n"),
 		"for somebody else": appendHello(nil, 2, 3),
