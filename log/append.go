@@ -118,7 +118,9 @@ func (l *Log) AppendWith(ctx context.Context, o AppendOptions, recs ...record.Re
 //
 // Errors are Append's, and ErrFenced, ErrUnexpectedOffset, ErrOffsetsOutOfOrder (Follower), record.ErrCorrupt for bad
 // bytes, *ConfigError for options that are no constants. max.message.bytes limits leaders, not followers; batches that
-// no reader with the default record.Limits could read are ErrTooLarge for both.
+// no reader with the default record.Limits could read are ErrTooLarge for both. segment.bytes limits both, but a Follower's single
+// batch is taken whatever its size, into a segment of its own: what the leader has committed must not keep a replica behind for
+// good. Kafka refuses it (RecordBatchTooLargeException), and such a follower catches up only when its segment.bytes is raised.
 func (l *Log) AppendBatches(ctx context.Context, raw []byte, o AppendOptions) (Appended, error) {
 	if err := l.admit(ctx); err != nil {
 		return notAppended, err
@@ -285,7 +287,7 @@ func (l *Log) placeLocked(ctx context.Context, p *prepared, o *AppendOptions) (r
 	if n := int64(len(p.raw)); c.MaxBytes > 0 && n > c.MaxBytes {
 		return notAppended, 0, fmt.Errorf("%w: the append has %d bytes, MaxBytes is %d", ErrFull, n, c.MaxBytes)
 	}
-	if int64(len(p.raw)) > c.SegmentBytes {
+	if int64(len(p.raw)) > c.SegmentBytes && (p.role == Leader || p.count > 1) { // else its leader has it: a segment of its own
 		return notAppended, 0, fmt.Errorf("%w: %d bytes, segment.bytes is %d", ErrTooLarge, len(p.raw), c.SegmentBytes)
 	}
 	if p.last < p.first || p.last == math.MaxInt64 {

@@ -86,8 +86,10 @@ func TestSizeLimitsRefuseAndWriteNothing(t *testing.T) {
 	require.NoError(t, err, "exactly max.message.bytes")
 	_, err = b.follow(batchOf(1, 0, record.None, strings.Repeat("x", 500)))
 	require.NoError(t, err, "a follower takes what its leader took")
-	_, err = b.follow(batchOf(2, 0, record.None, strings.Repeat("x", 1000)))
-	require.ErrorIs(t, err, ErrTooLarge, "no segment could hold it")
+	_, err = b.AppendBatches(ctx, batchOf(0, -1, record.None, strings.Repeat("x", 1000)), AppendOptions{})
+	require.ErrorIs(t, err, ErrTooLarge)
+	_, err = b.follow(append(batchOf(2, 0, record.None, strings.Repeat("x", 500)), batchOf(3, 0, record.None, strings.Repeat("x", 500))...))
+	require.ErrorIs(t, err, ErrTooLarge, "a segment could hold each of them")
 	require.Equal(t, offsetsIn(0, 2), b.readAll(0))
 
 	compressed := newBed(t, Config{MaxMessageBytes: 200, CompressionType: "zstd"})

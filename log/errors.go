@@ -30,8 +30,8 @@ var (
 	ErrNoSpace = errors.New("log: no space left on device")
 	// ErrFull: Config.MaxBytes is reached and WhenFull is Reject.
 	ErrFull = errors.New("log: size limit reached")
-	// ErrTooLarge: a batch above max.message.bytes, an append above segment.bytes, or a batch that unpacks to more than
-	// readers allow (WithLimits).
+	// ErrTooLarge: a batch above max.message.bytes, an append above segment.bytes (a follower's of more than one batch), or a
+	// batch that unpacks to more than readers allow (WithLimits).
 	ErrTooLarge = errors.New("log: batch or append too large")
 	// ErrInvalidRecord: the leader's checks refuse a record or batch.
 	ErrInvalidRecord = errors.New("log: invalid record")

@@ -480,10 +480,13 @@ func TestHugeBatches(t *testing.T) {
 	require.Equal(t, offsetsIn(1, 3), b.readAll(1))
 
 	small := newBed(t, Config{SegmentBytes: 1 << 20})
-	require.ErrorIs(t, errOf(small.follow(huge)), ErrTooLarge)
-	require.Zero(t, small.Offsets().LogEnd)
+	require.NoError(t, errOf(small.follow(huge)), "its leader has it")
 	small.add("x")
-	fits := batchOf(1, 0, record.None, strings.Repeat("x", 1<<20-100))
+	fits := batchOf(2, 0, record.None, strings.Repeat("x", 1<<20-100))
 	require.NoError(t, errOf(small.follow(fits)))
-	require.Equal(t, []int64{0, 1}, small.bases())
+	require.NoError(t, errOf(small.follow(batchOf(3, 0, record.None, strings.Repeat("x", 9<<20)))))
+	small.add("x")
+	require.Equal(t, []int64{0, 1, 2, 3, 4}, small.bases())
+	small.reopen()
+	require.Equal(t, offsetsIn(0, 5), small.readAll(0))
 }

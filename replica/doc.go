@@ -52,6 +52,9 @@
 // is not in sync, and ends where the leader's log starts, begins anew there if the leader cannot tell by its epochs that their
 // histories are the same.
 //
+// A follower takes a batch that is larger than its segment.bytes into a segment of its own; Kafka's refuses it, and falls out of
+// sync until the setting is raised.
+//
 // # Fences
 //
 // What comes from somebody who does not know the present leader epoch is refused, as Kafka does: FencedLeaderEpoch if the asker's
