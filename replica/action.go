@@ -36,7 +36,9 @@ const (
 	Reply
 	// ProposeISR: Proposal with Tag is for the controller. Answer: ISRAnswer.
 	ProposeISR
-	// Fail: Err made the replica useless; it answers KafkaStorageError until it is made anew.
+	// Fail: Err made the replica useless; it answers KafkaStorageError until it is made anew: when the controller says something
+	// newer, or when its owner has opened the log again. It must not lead a leader epoch once more in which it had records that are
+	// gone.
 	Fail
 	// Delete: nothing is under way any more, the log can be removed.
 	Delete

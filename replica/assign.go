@@ -14,7 +14,7 @@ func (p *Partition) assign(a Assign) {
 	switch {
 	case p.role == Failed && p.lead.failed && a.Leader == p.conf.Self && a.LeaderEpoch == p.leaderEpoch && a.PartitionEpoch > p.partitionEpoch:
 		p.partitionEpoch = a.PartitionEpoch // another version of what it cannot lead
-		p.lead.isr = append(p.lead.isr[:0], a.ISR...)
+		p.lead.isr, p.lead.pending = append(p.lead.isr[:0], a.ISR...), noChange
 		p.abdicate()
 		return
 	case p.role == Failed || p.role == Deleted,

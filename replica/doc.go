@@ -52,6 +52,15 @@
 // is not in sync, and ends where the leader's log starts, begins anew there if the leader cannot tell by its epochs that their
 // histories are the same.
 //
+// A replica whose log fails, or cannot be opened, tries again by itself, first after Config.Backoff and then after pauses that double
+// up to a minute; with Kafka the whole log directory stays offline until the broker is restarted, and a partition whose fetcher
+// failed waits for news of the controller. The log is closed and opened again, which reads what is on the device and not what the
+// page cache says, where the system allows that: after a sync that failed the two may differ, and syncing once more proves nothing.
+// A follower then is out of sync until it has caught up. A leader that is alone in sync leads on in its leader epoch if the log has
+// all it had; if not it is Failed with a *LostTailError until it gets a new epoch, because others may have fetched what is lost.
+// Handle.Status and Node.Stats count the failures, and NodeConfig.Trouble is told. What is damaged (log.ErrCorrupt) is not tried
+// again before there are news.
+//
 // A follower takes a batch that is larger than its segment.bytes into a segment of its own; Kafka's refuses it, and falls out of
 // sync until the setting is raised.
 //

@@ -166,17 +166,18 @@ func (h *Handle) Status() Status {
 	r.coreMu.Lock()
 	defer r.coreMu.Unlock()
 	if r.core != nil {
-		return r.leaves(r.core.Status())
+		return r.adds(r.core.Status())
 	}
 	s := Status{Phase: "opening", Leader: NoNode, LeaderEpoch: -1, PartitionEpoch: -1, EpochStart: -1, Removal: -1}
 	if r.err != nil {
 		s.Role, s.Phase, s.LastError = Failed, "", r.err
 	}
-	return r.leaves(s)
+	return r.adds(s)
 }
 
-// leaves adds how far a removal is. Under coreMu.
-func (r *runner) leaves(s Status) Status {
+// adds says what the core does not know: how far a removal is, and how the log fares. Under coreMu.
+func (r *runner) adds(s Status) Status {
+	s.LogFailures, s.Reopening = r.mend.failures, r.mend.at
 	s.Deleting, s.DeleteFailures = r.going.leaving, r.going.failures
 	if r.going.err != nil {
 		s.LastError = r.going.err

@@ -189,7 +189,7 @@ func (p *Partition) checkISR() {
 }
 
 // abdicate proposes an in-sync set without this node, whose log has failed: the controller has another of the set lead. One that is
-// alone in it has nobody to propose.
+// alone in it has nobody to propose: the shell opens its log again.
 func (p *Partition) abdicate() {
 	if !p.lead.failed || p.lead.proposal != 0 {
 		return
@@ -212,10 +212,13 @@ func (p *Partition) abdicated(e ISRAnswer) {
 	case e.Err == None:
 		if e.LeaderEpoch == p.leaderEpoch && e.PartitionEpoch >= p.partitionEpoch {
 			p.partitionEpoch = e.PartitionEpoch
-			p.lead.isr = append(p.lead.isr[:0], e.ISR...)
+			p.lead.isr, p.lead.pending = append(p.lead.isr[:0], e.ISR...), noChange
 		}
 		p.abdicate()
 	default:
+		if e.Err == IneligibleReplica || e.Err == OperationNotAttempted {
+			p.lead.pending = noChange
+		}
 		p.lead.retryAt = p.now.Add(p.conf.Backoff)
 		p.arm(p.lead.retryAt)
 	}

@@ -54,7 +54,7 @@ type NodeConfig struct {
 	// but not Kafka's) the replica counts what is synced only. Reconfigure has it asked again.
 	Partitions func(tp log.TopicPartition) (log.Config, Config)
 	// Trouble is told what went wrong in the background with a partition that goes on all the same: settings that its log
-	// refuses, a log that could not be removed and will be tried again. It must not block.
+	// refuses, a log that could not be removed and will be tried again; and of each failure of a log. It must not block.
 	Trouble func(tp log.TopicPartition, err error)
 
 	// Workers is how many partitions are at work at a time, 64; SlowWorkers how many wait for a disk with something that is

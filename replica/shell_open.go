@@ -25,12 +25,13 @@ func (r *runner) before(m mail) {
 		}
 	case ISRAnswer:
 		if r.yields != nil && !givenUp(e.Err) {
-			at := time.Now().Add(r.node.conf.Config.withDefaults().Backoff)
-			r.armed.Store(at.UnixNano())
-			r.node.clock.add(at, r)
+			r.yieldAt = time.Now().Add(r.node.conf.Config.withDefaults().Backoff)
 		}
 	case Tick:
-		r.yield()
+		if !r.yieldAt.IsZero() && !time.Now().Before(r.yieldAt) {
+			r.yieldAt = time.Time{}
+			r.yield()
+		}
 	}
 	stop, stopped := m.event.(Stop)
 	switch {
@@ -91,11 +92,17 @@ func (r *runner) start(o *opened) {
 	r.opening = false
 	held := r.held
 	r.held, r.heldFar = nil, 0
+	had := r.log.Load() != nil
+	if o.err == nil {
+		r.log.Store(o.log)
+		o.err = r.reclaim(o.log)
+	}
 	if o.err != nil {
 		r.coreMu.Lock()
 		r.err = o.err
 		r.coreMu.Unlock()
-		r.yields = nil
+		r.failed(o.err)
+		r.yields, r.yieldAt = nil, time.Time{}
 		for _, m := range held {
 			if a, ok := m.event.(Assign); !ok {
 				r.take(m)
@@ -106,9 +113,11 @@ func (r *runner) start(o *opened) {
 		r.yield()
 		return
 	}
-	r.yields = nil
+	r.yields, r.yieldAt = nil, time.Time{}
+	r.mend.made = time.Now()
+	r.mendAt(time.Time{})
 	n := r.node
-	again := r.err != nil || r.log.Load() != nil
+	again := r.err != nil || had
 	state := r.state(o.log)
 	r.conf = o.conf
 	n.mu.RLock()
@@ -123,7 +132,6 @@ func (r *runner) start(o *opened) {
 	if r.unpin == nil {
 		r.unpin = o.log.PinRemoval("replicas of "+r.tp.String(), 0)
 	}
-	r.log.Store(o.log)
 	r.coreMu.Lock()
 	r.core, r.err = New(r.tp, r.conf, state, again || n.unclean && !r.fresh(state, held)), nil
 	r.core.lastTag += uint64(r.life) << 24 // nor do answers to an earlier core of this life
@@ -170,15 +178,7 @@ func (r *runner) remake(a Assign) bool {
 		return false // the core sees to it that another leads
 	}
 	r.spent = r.leads
-	r.coreMu.Lock()
-	r.core = nil
-	r.coreMu.Unlock()
-	r.life++
-	r.slowJobs, r.startAsked = nil, 0
-	if r.unpin != nil {
-		r.unpin()
-		r.unpin = nil
-	}
+	r.unmake()
 	r.held = append(r.held, mail{event: a})
 	r.open(a, r.log.Load())
 	return true

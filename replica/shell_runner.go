@@ -84,11 +84,13 @@ type runner struct {
 	warmFill   int64
 	unpin      func()
 	topicID    [16]byte
-	life       int     // counts the cores
-	leads      int32   // the newest leader epoch a core was given to lead; -1 none
-	spent      int32   // the newest of an earlier core
-	yields     *Assign // it cannot lead, its log cannot be opened: what it asks others to lead
-	startAsked int64   // log start that is being raised to
+	life       int       // counts the cores
+	leads      int32     // the newest leader epoch a core was given to lead; -1 none
+	spent      int32     // the newest of an earlier core
+	yields     *Assign   // it cannot lead, its log cannot be opened: what it asks others to lead
+	yieldAt    time.Time // when it asks again; zero: not at all
+	mend       mending
+	startAsked int64 // log start that is being raised to
 	going      removal
 	slowJobs   []func() Event
 }
@@ -156,6 +158,7 @@ func (r *runner) take(m mail) {
 	if a, ok := m.event.(Assign); ok && a.Leader == r.node.conf.Self && a.LeaderEpoch <= r.spent {
 		return // records of that epoch may be lost here, and must not be written anew in it
 	}
+	r.heed(m.event)
 	switch {
 	case m.opened != nil:
 		r.start(m.opened)
@@ -291,8 +294,17 @@ func (r *runner) arm() {
 	if r.core != nil {
 		at = r.core.NextTick() // only a step changes it, and steps are here
 	}
-	if g := &r.going; g.stuck && (at.IsZero() || g.again.Before(at)) {
-		at = g.again
+	soonest := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	if r.going.stuck {
+		soonest(r.going.again)
+	}
+	if !r.opening {
+		soonest(r.mend.at)
+		soonest(r.yieldAt)
 	}
 	if armed := r.armed.Load(); at.IsZero() || armed != 0 && at.UnixNano() >= armed {
 		return

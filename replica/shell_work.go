@@ -84,6 +84,8 @@ func (r *runner) do(a *Action) Event {
 		r.reply(a)
 	case ProposeISR:
 		r.propose(a.Tag, a.Proposal)
+	case Fail:
+		r.failed(a.Err)
 	case Delete:
 		r.remove()
 	}

@@ -8,6 +8,7 @@ type NodeStats struct {
 	UnderReplicated              int   // led here with replicas that are not in sync
 	Deleting                     int   // replicas whose logs are to be removed
 	DeleteFailures               int64 // attempts in vain to remove those
+	LogFailures                  int64 // times that logs of present replicas failed or could not be opened
 	Counts                       Counts
 }
 
@@ -24,6 +25,7 @@ func (s *NodeStats) add(r *runner) {
 	r.coreMu.Lock()
 	defer r.coreMu.Unlock()
 	s.Replicas++
+	s.LogFailures += r.mend.failures
 	if r.going.leaving {
 		s.Deleting++
 		s.DeleteFailures += r.going.failures

@@ -68,6 +68,11 @@ type Status struct {
 	Deleting       bool
 	DeleteFailures int64
 
+	// LogFailures counts the times the log failed or could not be opened since the node has the replica. Reopening is when the log of
+	// a Failed one is opened again; zero: only when the controller says something newer.
+	LogFailures int64
+	Reopening   time.Time
+
 	UnderMin   bool // fewer in sync than min.insync.replicas
 	AtMin      bool
 	Replicated bool // all replicas in sync

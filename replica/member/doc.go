@@ -38,8 +38,9 @@
 //     it, and its replicas stay. What the cluster is the Dir's meta.properties say (log.DirConfig.ClusterID), else the store the
 //     first time it is asked. So a store is restored from a backup with its /cluster/id, last.
 //   - A topic that is deleted and made anew is another topic: the old replica goes before the new one is made.
-//   - A leader whose disk fails gives the partition to another in-sync replica, and catches up as a follower if the disk recovers. One
-//     that is alone in sync, or whose disk is full, refuses what it cannot write, and leads on.
+//   - A leader whose disk fails gives the partition to another in-sync replica, and catches up as a follower when the disk is well
+//     again: it looks after growing pauses. One that is alone in sync, or whose disk is full, refuses what it cannot write, and leads
+//     on; if its log has failed, once that could be opened again and nothing of it is missing (replica.LostTailError).
 //   - Logs and replicas heed their topic's settings in the store (controller.SetConfig, AlterConfig), all that log.ParseConfig
 //     knows, over what the process has of its own: when they are made, and whenever the settings change. What does not go
 //     with the process's own is told to Config.Trouble and left out.
