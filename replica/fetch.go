@@ -74,7 +74,6 @@ func (f *fetches) add(req FetchRequest) int {
 
 func (f *fetches) remove(i int) {
 	f.park(i, freeSlot)
-	f.slots[i].gen++
 	f.free = append(f.free, i)
 	f.open--
 }

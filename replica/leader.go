@@ -113,7 +113,7 @@ func (p *Partition) noteFetch(r *remote, f *FetchRequest, leaderEnd int64) {
 	}
 	moved := r.logEnd != f.Offset
 	r.logStart, r.logEnd, r.unsynced = f.LogStart, f.Offset, f.Unsynced
-	r.leaderEnd = max(r.leaderEnd, leaderEnd)
+	r.leaderEnd = leaderEnd // it never falls while an epoch lasts
 	r.fetchedAt = p.now
 	if f.BrokerEpoch >= 0 {
 		r.broker = f.BrokerEpoch
