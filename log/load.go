@@ -208,6 +208,7 @@ func (l *Log) openSegments() (segments, error) {
 		return nil, err
 	}
 	all := segment.FilesOf(entries)
+	l.findMisnamed(entries)
 	segs := make(segments, 0, max(1, len(all)))
 	for _, files := range all {
 		seg, err := files.Open(l.name, l.cfg().segOpts)
@@ -217,6 +218,15 @@ func (l *Log) openSegments() (segments, error) {
 		segs = append(segs, seg)
 	}
 	return segs, segs.findOverflow()
+}
+
+// findMisnamed reports files that end in .log and are not named as segments are: nothing in them is read.
+func (l *Log) findMisnamed(entries []fs.DirEntry) {
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, ".log") && !e.IsDir() && !segment.Named(name) {
+			l.find(Finding{File: l.path(name), Position: -1, Offset: -1, Kind: FindingForeign, Detail: "not how a segment is named: what it holds is not in the log"})
+		}
+	}
 }
 
 // removeOrphans removes index files without their .log: nothing can be read through them.

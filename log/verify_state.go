@@ -62,11 +62,11 @@ func (c *folderCheck) misnamed(name, ext string) string {
 	}
 	defer func() { c.fail(r.close()) }()
 	b, reason, err := r.batch(c.ctx, 0)
-	right := segment.FileName(b.BaseOffset(), ".log")
-	switch {
-	case err != nil || reason != "":
+	if err != nil || reason != "" {
 		return ""
-	case c.has(right):
+	}
+	right := segment.FileName(b.BaseOffset(), ".log")
+	if c.has(right) {
 		return fmt.Sprintf("; it begins with offset %d, as %s may", b.BaseOffset(), right)
 	}
 	return fmt.Sprintf("; it begins with offset %d, and there is no %s", b.BaseOffset(), right)

@@ -124,6 +124,18 @@ func (s *Segment) loadIndexes(writable bool) (*indexes, error) {
 
 // openIndexes opens and checks both files. index.ErrDamaged and fs.ErrNotExist mean: rebuild.
 func (s *Segment) openIndexes(writable bool, o index.Options) (*indexes, error) {
+	x, err := s.openUnchecked(writable, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkIndexes(x); err != nil {
+		x.close()
+		return nil, err
+	}
+	return x, nil
+}
+
+func (s *Segment) openUnchecked(writable bool, o index.Options) (*indexes, error) {
 	openOffset, openTime := index.OpenSealed, timeindex.OpenSealed
 	if writable {
 		openOffset, openTime = index.Open, timeindex.Open
@@ -137,12 +149,7 @@ func (s *Segment) openIndexes(writable bool, o index.Options) (*indexes, error) 
 		off.Close()
 		return nil, err
 	}
-	x := &indexes{offset: off, time: tim, writable: writable}
-	if err := s.checkIndexes(x); err != nil {
-		x.close()
-		return nil, err
-	}
-	return x, nil
+	return &indexes{offset: off, time: tim, writable: writable}, nil
 }
 
 // checkIndexes looks for what can be seen without reading the log: order, bounds, padding.
@@ -235,7 +242,9 @@ func (s *Segment) useBuilt(b *builder, writable bool) (*indexes, error) {
 		}
 		return s.useHeap(b)
 	}
-	x, err := s.openIndexes(writable, s.o.index())
+	// They are as good as the log is. Where that is bad from its first batch on they are empty, which is no fault of theirs:
+	// whoever reads the log finds it.
+	x, err := s.openUnchecked(writable, s.o.index())
 	if err != nil {
 		return nil, err
 	}

@@ -52,9 +52,16 @@ func Bases(entries []fs.DirEntry) (bases []int64) {
 	return bases
 }
 
+// Named says whether a file has the name of a segment's .log: an offset of twenty digits.
+func Named(name string) bool {
+	_, ok := parseName(name)
+	return ok
+}
+
+// parseName takes Kafka's names alone: a file of another one would be looked for under its right name.
 func parseName(name string) (int64, bool) {
 	digits, ok := strings.CutSuffix(name, logSuffix)
-	if !ok || digits == "" || digits[0] < '0' || digits[0] > '9' { // a sign
+	if !ok || len(digits) != nameDigits || digits[0] < '0' || digits[0] > '9' { // a sign
 		return 0, false
 	}
 	base, err := strconv.ParseInt(digits, 10, 64)
@@ -65,7 +72,7 @@ func parseName(name string) (int64, bool) {
 // told.
 type Files struct {
 	Base    int64
-	log     fs.DirEntry // nil: its name is not Kafka's, or it is no regular file
+	log     fs.DirEntry // nil: it is no regular file
 	aborted bool        // it has a transaction index
 }
 
@@ -90,7 +97,7 @@ func FilesOf(entries []fs.DirEntry) []Files {
 			continue
 		}
 		f := Files{Base: base}
-		if last = name; len(name) == nameDigits+len(logSuffix) && e.Type().IsRegular() {
+		if last = name; e.Type().IsRegular() {
 			f.log = e
 		}
 		all = append(all, f)

@@ -41,12 +41,10 @@ func TestAListingTellsWhichSegmentsThereAreAndWhoHasATransactionIndex(t *testing
 	for _, f := range all {
 		bases = append(bases, f.Base)
 		require.Equal(t, f.Base == 10, f.aborted, f.Base)
-		require.Equal(t, f.Base != 30, f.log != nil, f.Base)
+		require.NotNil(t, f.log)
 	}
-	require.Equal(t, []int64{0, 10, 20, 30}, bases)
+	require.Equal(t, []int64{0, 10, 20}, bases, "the files of 30.log would be looked for under other names")
 	require.Equal(t, bases, Bases(entries))
-	_, err = all[3].Open("d", Options{FS: fsys})
-	require.ErrorIs(t, err, fs.ErrNotExist, "its files would have other names")
 	plain := slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name()[:3] != "000" })
 	require.Less(t, testing.AllocsPerRun(100, func() { FilesOf(plain) }), 2.0)
 }
