@@ -135,9 +135,10 @@ type reader struct {
 	baseTime   int64
 	appendTime int64 // of every record, if appended
 	appended   bool
-	owned      bool // p is the decoder's, not the batch's
-	left       int  // records not yet read
-	index      int  // of the next record
+	owned      bool  // p is the decoder's, not the batch's
+	left       int   // records not yet read
+	index      int   // of the next record
+	like       shape // of the records before it, if it has a size
 }
 
 // reader starts on a magic 2 batch. It is returned by value so that it stays on the caller's stack.

@@ -19,7 +19,16 @@ const quickBody = 10
 
 // quick is parse for as many such records as come next and have room in out, whose headers must be nil.
 func (r *reader) quick(out []Record) (n int) {
-	p, left := r.p, r.left
+	if r.like.size > 0 && r.left > 1 {
+		n = r.like.fill(r, r.p, out[:min(len(out), r.left-1)])
+		r.p = r.p[n*r.like.size:]
+		r.left -= n
+		r.index += n
+		if n == len(out) {
+			return n
+		}
+	}
+	p, left, before := r.p, r.left, n
 	for n < len(out) && left > 0 && len(p) >= quickBody+2 {
 		size, i := int(p[0]), 1
 		if size >= 0x80 {
@@ -91,9 +100,9 @@ func (r *reader) quick(out []Record) (n int) {
 		}
 		n++
 		left--
-		if t < 0x80 && k != 1 && v != 1 && left > 1 && n < len(out) && len(p) >= 2*end {
-			like := shapeOf(p[:end], binary.LittleEndian.Uint64(p), end-len(b), end-len(b)+key)
-			more := like.fill(r, p[end:], out[n:min(len(out), n+left-1)])
+		if t < 0x80 && k != 0 && v > 1 && left > 1 && n < len(out) && len(p) >= 2*end {
+			r.like = shapeOf(p[:end], binary.LittleEndian.Uint64(p), end-len(b), end-len(b)+key)
+			more := r.like.fill(r, p[end:], out[n:min(len(out), n+left-1)])
 			n += more
 			left -= more
 			end += more * end
@@ -101,41 +110,49 @@ func (r *reader) quick(out []Record) (n int) {
 		p = p[end:]
 	}
 	r.p, r.left = p, left
-	r.index += n
+	r.index += n - before
 	return n
 }
 
-// fill parses the records at the start of p that have the shape, as many as have room in out.
+// fill parses the records at the start of p that have the shape, as many as have room in out. No key is a null one here.
 func (s *shape) fill(r *reader, p []byte, out []Record) int {
-	size, mask, same, value := s.size, s.mask, s.same, s.value
+	size, mask, same, key, value := s.size, s.mask, s.same, s.key, s.value
 	valueMask, valueSame, time, second := s.valueMask, s.valueSame, s.time&63, s.second
-	body, after := value+1, size-1
+	long, body, after := value+1, value+1, size-1
 	if valueMask == 0xffff {
 		body++
 	}
-	key := s.key
-	for i := range out {
-		if len(p) < size {
-			return i
-		}
+	if size < 8 || key < 0 || key > value || value >= long || long > body || body >= after || after >= size {
+		return 0 // never so: now that this is said, no byte of a record below is looked at twice to be within it
+	}
+	base, baseTime := r.base, r.baseTime
+	n := 0
+	for ; n < len(out) && len(p) >= size; n++ {
 		b := p[:size:size]
 		w := binary.LittleEndian.Uint64(b)
-		if w&mask != same || binary.LittleEndian.Uint16(b[value:])&valueMask != valueSame || b[after] != 0 {
-			return i
+		if w&mask != same || (uint16(b[value])|uint16(b[long])<<8)&valueMask != valueSame || b[after] != 0 {
+			break
 		}
 		w >>= time
 		t, o := w&0x7f, w>>8&0x7f|w>>9&second
-		rec := &out[i]
+		rec := &out[n]
 		rec.Key = b[key:value:value]
 		rec.Value = b[body:after:after]
-		rec.Offset = r.base + (int64(o>>1) ^ -int64(o&1))
-		rec.Timestamp = r.baseTime + (int64(t>>1) ^ -int64(t&1))
-		if r.appended {
-			rec.Timestamp = r.appendTime
-		}
+		rec.Offset = base + (int64(o>>1) ^ -int64(o&1))
+		rec.Timestamp = baseTime + (int64(t>>1) ^ -int64(t&1))
 		p = p[size:]
 	}
-	return len(out)
+	if r.appended {
+		for i := range out[:n] {
+			out[i].Timestamp = r.appendTime
+		}
+	}
+	if key == value {
+		for i := range out[:n] {
+			out[i].Key = nil
+		}
+	}
+	return n
 }
 
 // skip passes over ordinary records below offset; never over the last one of the batch, so that the parser sees its end.

@@ -13,6 +13,9 @@ import (
 
 // agree holds the quick ways to the full parser on the bytes of a batch that claims to hold count records.
 func agree(t require.TestingT, p []byte, count int) {
+	for room := 2; room <= 4; room++ {
+		agreeTogether(t, p, count, room)
+	}
 	d := &Decoder{}
 	full, quick := reader{d: d, p: p, base: 7, baseTime: 1000, left: count}, reader{}
 	least, most, keys := int64(math.MaxInt64), int64(math.MinInt64), true
@@ -41,6 +44,33 @@ func agree(t require.TestingT, p []byte, count int) {
 		if !sound || least != gotLeast || most != gotMost || keys != gotKeys {
 			require.True(t, sound, "skimming took what the parser refuses")
 			require.Equal(t, []any{least, most, keys}, []any{gotLeast, gotMost, gotKeys})
+		}
+	}
+}
+
+// agreeTogether is agree for records that are parsed room at a time, where those that look like the one before are taken
+// for sound as it was.
+func agreeTogether(t require.TestingT, p []byte, count, room int) {
+	full := reader{d: &Decoder{}, p: p, base: 7, baseTime: 1000, left: count}
+	quick := full
+	out := make([]Record, room)
+	for {
+		clear(out)
+		n := quick.quick(out)
+		for i, got := range out[:n] {
+			var want Record
+			if reason := full.parse(&want); reason != "" || !alike(want, got) {
+				require.Equal(t, want, got, "record %d of %d, the parser says %q", i, n, reason)
+				require.Empty(t, reason)
+			}
+			full.left--
+			full.index++
+		}
+		if len(full.p) != len(quick.p) || full.left != quick.left || full.index != quick.index {
+			require.Equal(t, []int{len(full.p), full.left, full.index}, []int{len(quick.p), quick.left, quick.index})
+		}
+		if n == 0 {
+			return
 		}
 	}
 }
@@ -191,6 +221,21 @@ func TestOrdinaryRecordsTakeTheQuickWays(t *testing.T) {
 	require.Equal(t, got[0], got[1])
 	require.Zero(t, got[2])
 	require.Empty(t, in.p)
+
+	// Those alike stay on it from one call to the next, and those without keys do, too.
+	for _, r := range []Record{r, {Value: r.Value}} {
+		p, _ := r.appendQuick(nil, 1, 2)
+		in := reader{p: bytes.Repeat(p, 9), left: 9}
+		require.Equal(t, 3, in.quick(got[:]))
+		was := in.like
+		require.Equal(t, len(p), was.size)
+		in.like.key = was.value // a shape of no keys
+		require.Equal(t, 3, in.quick(got[:]))
+		require.Nil(t, got[0].Key, "the shape was not kept")
+		in.like.same++ // none is like this
+		require.Equal(t, 3, in.quick(got[:]))
+		require.Equal(t, r.Key, got[2].Key)
+	}
 	least, most, keys, ok := skim(append(p, p...), 2)
 	require.Equal(t, []any{int64(70), int64(70), true, true}, []any{least, most, keys, ok})
 
