@@ -15,6 +15,7 @@ import (
 const (
 	readBuffer  = 256 << 10 // pooled; the most that is read ahead
 	firstRead   = 16 << 10  // of a fresh reader; doubles up to readBuffer
+	cacheLine   = 64        // bytes are put into a buffer as far behind one as in the file: such are copied fastest
 	streamAbove = 8 << 20   // larger batches are CRC-checked in pieces before memory is taken for them
 )
 
@@ -92,23 +93,27 @@ func (r *reader) fill(n int) error {
 	if have >= n {
 		return nil
 	}
+	at := int(r.pos % cacheLine)
+	if at+n > len(r.buf) {
+		at = 0
+	}
 	if n > len(r.buf) {
 		grown := make([]byte, n) // n is bounded by what is left of the file
 		copy(grown, r.buf[r.r:r.n])
 		poison(r.buf)
 		r.buf = grown
-	} else if r.r > 0 {
-		copy(r.buf, r.buf[r.r:r.n])
+	} else if r.r != at {
+		copy(r.buf[at:], r.buf[r.r:r.n])
 	}
-	r.r, r.n = 0, have
-	want := min(int64(max(n, min(r.ahead, len(r.buf)))-have), r.end-r.pos-int64(have))
+	r.r, r.n = at, at+have
+	want := min(int64(max(n, min(r.ahead, len(r.buf)-at))-have), r.end-r.pos-int64(have))
 	r.ahead = min(2*r.ahead, readBuffer)
-	m, err := readFull(r.f, r.buf[have:have+int(want)], r.pos+int64(have))
-	r.n = have + m
+	m, err := readFull(r.f, r.buf[r.n:r.n+int(want)], r.pos+int64(have))
+	r.n += m
 	if err != nil {
 		return err
 	}
-	if r.n < n {
+	if r.n-r.r < n {
 		return &badBatch{pos: r.pos, offset: -1, reason: "the file is shorter than it was", err: io.ErrUnexpectedEOF}
 	}
 	return nil
