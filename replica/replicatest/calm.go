@@ -14,11 +14,21 @@ func (s *sim) calmDown() {
 	s.calm = true
 	s.net = network{}
 	s.note("-- calm")
+	s.store.fails, s.store.slow = 0, 0
 	for _, r := range s.rulers {
 		r.stalled = 0
+		if r.deaf > 0 {
+			r.deaf = 0
+			r.lookAgain()
+		}
 	}
 	for _, n := range s.nodes {
+		if n.deaf > 0 {
+			n.deaf, n.ready = 0, s.mutant.staysDeaf && n.ready
+		}
 		n.paused = min(n.paused, s.now)
+		n.sizes = 0
+		n.resize()
 		n.drag = 0
 		if n.up {
 			n.full.SetQuota(-1)

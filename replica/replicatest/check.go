@@ -31,7 +31,7 @@ func (f Fault) wrong(nodes int) string {
 		return "there is no such kind"
 	case f.At < 0 || f.For < 0:
 		return "a time is negative"
-	case f.Amount < 0 && f.Kind != Clock:
+	case f.Amount < 0 && f.Kind != Clock && f.Kind != FarClock:
 		return "the amount is negative"
 	case slices.Contains(strikesNode, f.Kind) && !of(f.Node):
 		return fmt.Sprintf("nodes are 1 to %d", nodes)
@@ -44,4 +44,4 @@ func (f Fault) wrong(nodes int) string {
 }
 
 // strikesNode are the kinds that strike the node Node.
-var strikesNode = []FaultKind{Kill, PowerLoss, Midway, CleanStop, Pause, Isolate, OneWay, Split, CutStore, SlowDisk, FullDisk, Clock, SyncFails}
+var strikesNode = []FaultKind{Kill, PowerLoss, Midway, CleanStop, Pause, Isolate, OneWay, Split, CutStore, SlowDisk, FullDisk, Clock, SyncFails, Deaf, FarClock, Sizes}

@@ -33,11 +33,15 @@ func (s *sim) published(key string) {
 	s.truth.revision++
 	if strings.HasPrefix(key, controller.IDsPrefix) {
 		for _, r := range s.rulers {
+			if r.deaf > 0 {
+				s.counts.add("news lost", 1)
+				continue
+			}
 			s.after(s.between(100*time.Microsecond, 3*time.Millisecond), func() { r.see(key) })
 		}
 		return
 	}
-	v, err := s.store.Get(s.ctx, key)
+	v, err := s.truly.Get(s.ctx, key)
 	if err != nil {
 		s.fail("%v", err)
 		return
@@ -70,7 +74,15 @@ func (s *sim) tell(p *part, e any) {
 		if !s.calm && s.chance(0.02) {
 			d += s.between(0, 50*time.Millisecond)
 		}
+		if n.deaf > 0 {
+			s.counts.add("news lost", 1)
+			continue
+		}
 		s.schedule(s.now+d, n, anyLife, func() { n.hear(revision, p, e) })
+		if s.chance(s.net.newsTwice) {
+			s.counts.add("news repeated", 1)
+			s.schedule(s.now+d+s.between(0, 100*time.Millisecond), n, anyLife, func() { n.hear(revision, p, e) })
+		}
 	}
 }
 
@@ -86,6 +98,7 @@ type ruler struct {
 	heard   time.Duration
 	asked   map[uint64]func(controller.Reply)
 	stalled time.Duration // what it writes takes longer to arrive
+	deaf    int           // its watch tells nothing
 }
 
 func (r *ruler) cutOff() bool {
@@ -127,15 +140,14 @@ func (r *ruler) claim() {
 	s := r.s
 	session, err := s.store.Session(s.ctx, sessionTime)
 	if err != nil {
-		s.fail("%v", err)
 		return
 	}
 	epoch, version, ok, err := controller.Claim(s.ctx, s.store, session, replica.NodeID(100+r.id), began.Add(s.now))
-	if err != nil {
+	if err != nil && !errors.Is(err, errNoAnswer) {
 		s.fail("%v", err)
 	}
 	if !ok || err != nil {
-		session.Close()
+		s.store.drop(session, func() {})
 		return
 	}
 	s.note("controller %d rules in epoch %d", r.id, epoch)
@@ -149,7 +161,7 @@ func (r *ruler) claim() {
 		}
 		keys, err := s.store.List(s.ctx, "/")
 		if err != nil {
-			s.fail("%v", err)
+			r.end()
 			return
 		}
 		r.step(controller.Elected{Epoch: epoch, Version: version, Keys: keys})
@@ -159,9 +171,16 @@ func (r *ruler) claim() {
 func (r *ruler) end() {
 	r.rules = false
 	r.rule++
-	if r.session != nil {
-		r.session.Close()
+	if session := r.session; session != nil {
 		r.session = nil
+		r.s.store.drop(session, func() {})
+	}
+}
+
+// lookAgain is a watch that is begun anew: all there is, and what has vanished, is told.
+func (r *ruler) lookAgain() {
+	for _, n := range r.s.nodes {
+		r.see(controller.IDsPrefix + itoa(int(n.id)))
 	}
 }
 
@@ -211,11 +230,12 @@ func (r *ruler) see(key string) {
 		s.after(10*time.Millisecond, func() { r.see(key) })
 		return
 	}
-	v, err := s.store.Get(s.ctx, key)
+	v, err := s.truly.Get(s.ctx, key)
 	if err != nil {
 		s.fail("%v", err)
 		return
 	}
+	v.Key = key
 	r.step(controller.Seen{Versioned: v})
 }
 
@@ -248,8 +268,11 @@ func (r *ruler) commit(c controller.Commit) {
 			r.step(controller.Committed{Tag: c.Tag, Versions: versions, Err: err})
 		}
 	}
-	unknown := errors.New("no answer")
-	s.after(r.stalled+s.between(100*time.Microsecond, 2*time.Millisecond), func() {
+	unknown := errNoAnswer
+	if s.mutant.unanswered {
+		back = r.believing(c, back)
+	}
+	s.after(r.stalled+s.store.slow+s.between(100*time.Microsecond, 2*time.Millisecond), func() {
 		if s.net.blocked[r.at][atStore] > 0 {
 			s.after(sessionTime, func() { back(nil, unknown) })
 			return
@@ -267,7 +290,11 @@ func (r *ruler) commit(c controller.Commit) {
 		if s.mutant.adding {
 			s.joinWhenAssigned(tx.Writes)
 		}
-		versions, err := s.store.Commit(s.ctx, tx)
+		if s.store.refuses() {
+			s.after(s.between(100*time.Microsecond, sessionTime), func() { back(nil, unknown) })
+			return
+		}
+		versions, err := s.truly.Commit(s.ctx, tx)
 		if err != nil {
 			s.counts.add("controller writes refused", 1)
 		} else {
@@ -276,11 +303,24 @@ func (r *ruler) commit(c controller.Commit) {
 				s.published(w.Key)
 			}
 		}
-		if s.net.blocked[atStore][r.at] > 0 {
+		if s.net.blocked[atStore][r.at] > 0 || s.store.forgets() {
 			versions, err = nil, unknown
 		}
 		s.after(s.between(100*time.Microsecond, time.Millisecond), func() { back(versions, err) })
 	})
+}
+
+// believing is for a mutant.
+func (r *ruler) believing(c controller.Commit, back func([]int64, error)) func([]int64, error) {
+	return func(versions []int64, err error) {
+		if err == errNoAnswer {
+			versions, err = nil, nil
+			for _, w := range c.Transaction.Writes {
+				versions = append(versions, w.IfVersion+1)
+			}
+		}
+		back(versions, err)
+	}
 }
 
 // ruling is the controller to ask, mostly.

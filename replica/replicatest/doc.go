@@ -21,6 +21,10 @@
 // two topics; in the storm they get more partitions and other settings, are deleted and made anew under the same name. Some are
 // compacted: their records have few keys, and are often tombstones.
 //
+// The store fails, is slow, and does what it is asked without an answer; its watches lose what they should tell, or tell it late
+// once more, and are then begun anew. Wall clocks are hours apart and jump. Each node has its own segment and retention sizes for
+// a topic for a while, as when settings change.
+//
 // There is no clock and no chance but the seed's, and one thing happens at a time: the same [Options] play the same run to
 // the last bit. A storm, in which the plan's faults strike, is followed by a calm, in which everything is mended and must
 // come right.

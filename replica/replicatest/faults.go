@@ -46,11 +46,19 @@ const (
 	Remake                         // a topic is deleted and made anew
 	Grow                           // a topic gets another partition
 	MinISR                         // a topic gets another min.insync.replicas, drawn from Amount
+	StoreFails                     // Amount percent of what the store is asked fails; of writes, half are done all the same
+	StoreSlow                      // what is written to the store takes Amount ms longer to arrive
+	Deaf                           // Node is not told what the store's watches should tell, and then finds out
+	DeafRuler                      // nor is controller Node
+	NewsTwice                      // Amount percent of what watches tell is told once more, late
+	FarClock                       // the wall clock jumps by Amount minutes
+	Sizes                          // the logs of Node get another segment.bytes and retention.bytes, drawn from Amount
 	faultKinds    = iota
 )
 
 var faultNames = [...]string{"kill", "power loss", "blackout", "midway", "clean stop", "pause", "isolate", "one way", "split", "cut from store", "slow disk",
-	"full disk", "clock", "cut controller", "depose", "stall controller", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow", "reorder", "repeat", "delete records", "sync fails", "remake topic", "grow topic", "min isr"}
+	"full disk", "clock", "cut controller", "depose", "stall controller", "reassign", "cancel", "elect first", "elect unclean", "lossy", "slow", "reorder", "repeat", "delete records", "sync fails", "remake topic", "grow topic", "min isr",
+	"store fails", "store slow", "deaf", "deaf controller", "news twice", "far clock", "sizes"}
 
 // String is a short name.
 func (k FaultKind) String() string {
@@ -76,7 +84,7 @@ func (f Fault) String() string {
 // weights are how often each kind is drawn.
 var weights = [faultKinds]int{Kill: 10, PowerLoss: 8, Blackout: 1, Midway: 8, CleanStop: 5, Pause: 6, Isolate: 6, OneWay: 5, Split: 4, CutStore: 5, SlowDisk: 3,
 	FullDisk: 2, Clock: 3, CutRuler: 3, Depose: 3, StallRuler: 3, Reassign: 6, Cancel: 1, ElectFirst: 3, ElectUnclean: 1, Lossy: 2, Slow: 2, Reorder: 2, Repeat: 2,
-	DeleteRecords: 3, SyncFails: 2, Remake: 3, Grow: 2, MinISR: 3}
+	DeleteRecords: 3, SyncFails: 2, Remake: 3, Grow: 2, MinISR: 3, StoreFails: 4, StoreSlow: 2, Deaf: 3, DeafRuler: 2, NewsTwice: 2, FarClock: 3, Sizes: 3}
 
 // plan draws what goes wrong. Some runs are of one kind of fault mostly.
 func (p *profile) plan(rng *rand.Rand) []Fault {
@@ -103,7 +111,7 @@ func (p *profile) plan(rng *rand.Rand) []Fault {
 		f := Fault{Kind: kind, At: time.Duration(rng.Int64N(int64(p.Storm))), For: 2*time.Millisecond + time.Duration(long*float64(300*time.Millisecond)),
 			Node: 1 + rng.IntN(p.Nodes), Other: 1 + rng.IntN(p.Nodes), Amount: rng.Int64N(1 << 40)}
 		switch kind {
-		case CutRuler, Depose, StallRuler:
+		case CutRuler, Depose, StallRuler, DeafRuler:
 			f.Node = rng.IntN(p.rulers)
 			if kind == StallRuler {
 				f.Amount = 1 + f.Amount%150
@@ -114,10 +122,12 @@ func (p *profile) plan(rng *rand.Rand) []Fault {
 			f.Amount %= 2000
 		case Clock:
 			f.Amount = f.Amount%2000 - 800
-		case Lossy, Reorder, Repeat:
+		case Lossy, Reorder, Repeat, StoreFails, NewsTwice:
 			f.Amount = 5 + f.Amount%40
-		case Slow:
+		case Slow, StoreSlow:
 			f.Amount = 1 + f.Amount%80
+		case FarClock:
+			f.Amount = f.Amount%1200 - 600
 		}
 		plan = append(plan, f)
 	}
@@ -184,6 +194,7 @@ func (s *sim) strike(f Fault) {
 		n.full.SetQuota(f.Amount)
 		mend(func() { n.full.SetQuota(-1) })
 	case Clock:
+		s.counts.add("clock jumps", 1)
 		n.skew = time.Duration(f.Amount) * time.Millisecond
 		if f.Amount > 0 && f.Amount < 300 {
 			n.fast += n.skew
@@ -201,6 +212,40 @@ func (s *sim) strike(f Fault) {
 		r := s.rulers[f.Node%len(s.rulers)]
 		r.stalled += time.Duration(f.Amount) * time.Millisecond
 		mend(func() { r.stalled -= time.Duration(f.Amount) * time.Millisecond })
+	case StoreFails:
+		s.store.fails += float64(f.Amount) / 100
+		mend(func() { s.store.fails -= float64(f.Amount) / 100 })
+	case StoreSlow:
+		s.store.slow += time.Duration(f.Amount) * time.Millisecond
+		mend(func() { s.store.slow -= time.Duration(f.Amount) * time.Millisecond })
+	case Deaf:
+		n.deaf++
+		mend(func() {
+			if n.deaf--; n.deaf == 0 && !s.mutant.staysDeaf {
+				n.ready = false // the watch is begun anew
+			}
+		})
+	case DeafRuler:
+		r := s.rulers[f.Node%len(s.rulers)]
+		r.deaf++
+		mend(func() {
+			if r.deaf--; r.deaf == 0 {
+				r.lookAgain()
+			}
+		})
+	case NewsTwice:
+		s.net.newsTwice += float64(f.Amount) / 100
+		mend(func() { s.net.newsTwice -= float64(f.Amount) / 100 })
+	case FarClock:
+		s.counts.add("clock jumps", 1)
+		n.skew = time.Duration(f.Amount) * time.Minute
+	case Sizes:
+		n.sizes = 1 + f.Amount%12
+		n.resize()
+		mend(func() {
+			n.sizes = 0
+			n.resize()
+		})
 	case Reassign:
 		rng := rand.New(rand.NewPCG(uint64(f.Amount), 3))
 		to := []replica.NodeID{}

@@ -48,6 +48,9 @@ type mutant struct {
 	forgetProducers bool // followers do not know whose batches they have
 	forgetAborted   bool // nor what of it is aborted
 	mixedMarks      bool // of two partitions, each begins with the other's high watermark
+	unanswered      bool // a controller takes a write without an answer for done
+	staysDeaf       bool // a watch that has lost news is not begun anew
+	wallClock       bool // replicas are told the time of the wall clock
 }
 
 var mutants = map[string]mutant{
@@ -88,6 +91,9 @@ var mutants = map[string]mutant{
 	"forget-aborted":            {forgetAborted: true},
 	"compact-above-ceiling":     {noCeiling: true},
 	"ceiling-of-members":        {inSyncCeiling: true},
+	"believe-in-writes":         {unanswered: true},
+	"stay-deaf":                 {staysDeaf: true},
+	"wall-clock":                {wallClock: true},
 }
 
 // Mutants are the names for Options.Mutant, sorted.

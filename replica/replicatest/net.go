@@ -19,6 +19,8 @@ type network struct {
 	repeats float64
 	late    float64
 	slow    time.Duration // every message, on top of the usual
+
+	newsTwice float64 // of what the store's watches tell
 }
 
 func (n *network) cut(from, to place, by int) { n.blocked[from][to] += by }

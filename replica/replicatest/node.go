@@ -41,6 +41,8 @@ type node struct {
 	last    int64 // and of the last life's
 	heard   time.Duration
 	ready   bool  // news are for this registration
+	deaf    int   // the watches of the store tell nothing
+	sizes   int64 // of segments and logs, other than the topics'; 0: the same
 	since   int64 // news of older revisions are not
 	peers   [10]neighbour
 	mins    []setting // min.insync.replicas by topic
@@ -55,7 +57,7 @@ type neighbour struct {
 }
 
 func newNode(s *sim, id replica.NodeID) *node {
-	n := &node{s: s, id: id}
+	n := &node{s: s, id: id, skew: s.skew[id-1]}
 	n.disk = vfstest.NewCrash(vfstest.CrashOptions{NoMmap: true, Now: n.wall})
 	return n
 }
@@ -63,8 +65,16 @@ func newNode(s *sim, id replica.NodeID) *node {
 func (n *node) place() place { return place(n.id) }
 
 // mono is the node's steady clock, wall what it believes the time to be.
-func (n *node) mono() time.Time { return began.Add(n.s.now + n.fast) }
+func (n *node) mono() time.Time { return began.Add(n.s.now + n.ahead()) }
 func (n *node) wall() time.Time { return began.Add(n.s.now + n.skew) }
+
+// ahead is how far the clock is ahead that replicas are told.
+func (n *node) ahead() time.Duration {
+	if n.s.mutant.wallClock {
+		return n.skew
+	}
+	return n.fast
+}
 
 // later lets something happen in this life of the node.
 func (n *node) later(d time.Duration, run func()) { n.s.schedule(n.s.now+d, n, n.life, run) }
@@ -201,6 +211,9 @@ func (s *sim) logConfig(p *part) log.Config {
 	if s.retention > 0 {
 		c.RetentionBytes = s.retention
 	}
+	if s.aging {
+		c.RetentionTime = time.Hour
+	}
 	if p.compacted {
 		if c.Cleanup = log.Compact; s.retention > 0 {
 			c.Cleanup |= log.Delete
@@ -208,6 +221,30 @@ func (s *sim) logConfig(p *part) log.Config {
 		c.SegmentBytes = min(c.SegmentBytes, 512)
 		c.Compaction.MinDirtyRatio = 0.01
 		c.Compaction.DeleteRetention = 30 * time.Millisecond
+	}
+	return c
+}
+
+// resize gives the logs of a node their sizes.
+func (n *node) resize() {
+	if !n.up || n.dir == nil {
+		return
+	}
+	for _, at := range n.seats {
+		if r := at.rep; r != nil && n.dying == nil && !r.leaving && !r.gaveUp {
+			n.s.counts.add("logs of another size", 1)
+			if err := r.log.SetConfig(n.s.ctx, n.sized(n.s.logConfig(r.part))); err != nil && !n.shaky() {
+				r.part.fail("node %d: settings: %v", n.id, err)
+			}
+		}
+	}
+}
+
+// sized is a configuration with the sizes that the node has at present.
+func (n *node) sized(c log.Config) log.Config {
+	if n.sizes > 0 {
+		c.SegmentBytes = []int64{300, 600, 2 << 10, 64 << 10}[n.sizes%4]
+		c.RetentionBytes = []int64{0, 0, 1 << 10}[n.sizes%3]
 	}
 	return c
 }
@@ -259,8 +296,7 @@ func (n *node) register() {
 	s := n.s
 	session, err := s.store.Session(s.ctx, sessionTime)
 	if err != nil {
-		s.fail("node %d: %v", n.id, err)
-		return
+		return // beat tries again
 	}
 	previous := int64(-1)
 	if n.broker > 0 {
@@ -272,8 +308,10 @@ func (n *node) register() {
 	}
 	r, err := controller.Register(s.ctx, s.store, session, controller.Registration{Node: n.id, PreviousEpoch: previous})
 	if err != nil {
-		session.Close()
-		if !errors.Is(err, controller.ErrNodeInUse) {
+		key := controller.IDsPrefix + strconv.Itoa(int(n.id))
+		s.published(key) // it may have been written
+		s.store.drop(session, func() { s.published(key) })
+		if !errors.Is(err, controller.ErrNodeInUse) && !errors.Is(err, errNoAnswer) {
 			s.fail("node %d: %v", n.id, err)
 		}
 		return

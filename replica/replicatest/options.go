@@ -47,7 +47,9 @@ type profile struct {
 	second          bool
 	secondCompacted bool
 	segment         int64
-	retention       int64 // retention.bytes; 0: none
+	retention       int64           // retention.bytes; 0: none
+	aging           bool            // retention.ms is an hour; else none
+	skew            []time.Duration // of the nodes' wall clocks in the beginning
 	loss, dup       float64
 	late            float64 // chance of a message to be late by far
 	producers       int
@@ -110,5 +112,10 @@ func (o Options) profile(rng *rand.Rand) profile {
 	p.producers = max(1+rng.IntN(3), p.Partitions)
 	p.consumers = max(2, p.Partitions)
 	p.think = time.Duration(10+rng.IntN(40)) * time.Millisecond
+	p.aging = rng.IntN(4) == 0
+	wide := []time.Duration{0, time.Second, 10 * time.Hour}[rng.IntN(3)]
+	for range p.Nodes {
+		p.skew = append(p.skew, time.Duration(float64(wide)*(2*rng.Float64()-1)))
+	}
 	return p
 }

@@ -160,7 +160,7 @@ func (r *rep) arm() {
 	if due.IsZero() {
 		return
 	}
-	at := due.Sub(began) - r.n.fast
+	at := due.Sub(began) - r.n.ahead()
 	if r.tick > r.n.s.now && r.tick <= at {
 		return
 	}

@@ -49,7 +49,7 @@ func (at *seat) life(id [16]byte) (of *part) {
 
 func (at *seat) open(p *part) (*log.Log, bool) {
 	n := at.n
-	l, err := n.dir.Open(n.s.ctx, p.tp, n.s.logConfig(p))
+	l, err := n.dir.Open(n.s.ctx, p.tp, n.sized(n.s.logConfig(p)))
 	if err != nil && !n.shaky() {
 		p.fail("node %d cannot open its log: %v", n.id, err)
 	}

@@ -37,7 +37,8 @@ type sim struct {
 	net    network
 	nodes  []*node
 	rulers []*ruler
-	store  *replica.MemStore
+	store  *store
+	truly  *replica.MemStore // the store, for who is not subject to its faults
 	truth  truth
 	topics []*topic
 	parts  []*part  // by slot, what has the name now
@@ -97,8 +98,9 @@ func Run(o Options) Outcome {
 func newSim(o Options) *sim {
 	s := &sim{
 		rng: rand.New(rand.NewPCG(o.Seed, 0x9e3779b97f4a7c15)), ctx: context.Background(),
-		store: replica.NewMemStore(), asked: map[uint64]func(result){}, lastTag: clientTags, counts: Counts{},
+		truly: replica.NewMemStore(), asked: map[uint64]func(result){}, lastTag: clientTags, counts: Counts{},
 	}
+	s.store = &store{MemStore: s.truly, s: s}
 	s.profile = o.profile(rand.New(rand.NewPCG(o.Seed, 1)))
 	if s.Plan == nil {
 		s.Plan = s.profile.plan(rand.New(rand.NewPCG(o.Seed, 2)))

@@ -8,14 +8,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/partlog/partlog/replica"
 	"github.com/partlog/partlog/replica/replicatest"
 )
 
-// play runs seeds side by side, until the time is up or done says so.
-func play(t *testing.T, o replicatest.Options, first, seeds uint64, limit time.Duration, done func(replicatest.Outcome) bool) replicatest.Counts {
+// play runs seeds side by side, until done says so. There is no limit of time: on a slow machine it takes longer, and finds the same.
+func play(t *testing.T, o replicatest.Options, first, seeds uint64, done func(replicatest.Outcome) bool) replicatest.Counts {
 	t.Helper()
 	var (
 		next  atomic.Uint64
@@ -23,11 +22,10 @@ func play(t *testing.T, o replicatest.Options, first, seeds uint64, limit time.D
 		mu    sync.Mutex
 		wg    sync.WaitGroup
 		total = replicatest.Counts{}
-		began = time.Now()
 	)
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			for !stop.Load() && time.Since(began) < limit {
+			for !stop.Load() {
 				i := next.Add(1) - 1
 				if i >= seeds {
 					return
@@ -61,14 +59,14 @@ const seedsVariable = "PARTLOG_TEST_SEEDS"
 // Clusters with lost messages, partitions, pauses, crashes, power losses, moves and rival controllers keep what they
 // committed, and recover. Invariants L1, L2, R5, R6.
 func TestClustersKeepWhatTheyCommit(t *testing.T) {
-	seeds, limit := uint64(220), 8*time.Second
+	seeds := uint64(220)
 	if testing.Short() {
 		seeds = 60
 	}
 	if n, err := strconv.ParseUint(os.Getenv(seedsVariable), 10, 64); err == nil {
-		seeds, limit = n, 24*time.Hour
+		seeds = n
 	}
-	total := play(t, replicatest.Options{}, 1, seeds, limit, func(o replicatest.Outcome) bool {
+	total := play(t, replicatest.Options{}, 1, seeds, func(o replicatest.Outcome) bool {
 		if o.Failed() {
 			report(t, o)
 		}
@@ -78,13 +76,12 @@ func TestClustersKeepWhatTheyCommit(t *testing.T) {
 		return
 	}
 	t.Logf("\n%v", total)
-	if total["runs"] < 50 {
-		return // a slow machine
-	}
 	for _, what := range []string{"kills", "tails lost", "elections", "truncations", "isr shrinks", "isr expands", "messages lost", "messages repeated",
 		"moves that ended", "leaders that went home", "controllers elected", "transactions aborted", "records acknowledged by all", "records consumed",
 		"tombstones removed", "markers removed", "partitions deleted", "partitions made in the storm", "changes of min.insync.replicas",
-		"aborted transactions compared", "producers compared", "ends of transactions asked for again"} {
+		"aborted transactions compared", "producers compared", "ends of transactions asked for again",
+		"calls of the store that failed", "calls of the store done without an answer", "news lost", "news repeated", "clock jumps",
+		"logs of another size"} {
 		if total[what] == 0 {
 			t.Errorf("too quiet: no %s in %d runs", what, total["runs"])
 		}
@@ -129,9 +126,8 @@ func TestARunIsDetermined(t *testing.T) {
 
 // near are seeds shortly before the first that finds a mutant, where that is not among the first few: it saves minutes, and
 // from anywhere else it takes a few hundred more.
-var near = map[string]uint64{"ignore-min-isr": 435, "trust-unclean-stop": 389, "ignore-broker-epochs": 189, "take-late-answers": 211,
-	"stale-controller": 249, "keep-epochs": 146, "cut-too-much": 51, "ignore-topic-ids": 171, "take-answers-of-the-dead": 259, "forget-unsynced": 208,
-	"ceiling-of-members": 185}
+var near = map[string]uint64{"trust-unclean-stop": 905, "ignore-broker-epochs": 196, "ignore-topic-ids": 181, "take-late-answers": 97, "ceiling-of-members": 80,
+	"ignore-min-isr": 76, "expand-early": 63, "keep-epochs": 45}
 
 // Each known way to be wrong is found within 2,000 seeds.
 func TestEachMutantIsCaught(t *testing.T) {
@@ -141,7 +137,7 @@ func TestEachMutantIsCaught(t *testing.T) {
 	for _, name := range replicatest.Mutants() {
 		t.Run(name, func(t *testing.T) {
 			caught, runs, first := "", 0, max(near[name], 1)
-			play(t, replicatest.Options{Mutant: name}, first, 2000, time.Minute, func(o replicatest.Outcome) bool {
+			play(t, replicatest.Options{Mutant: name}, first, 2000, func(o replicatest.Outcome) bool {
 				runs++
 				if o.Failed() {
 					caught = o.Failure
@@ -183,9 +179,9 @@ func TestTruncationToTheHighWatermarkLosesAndDiverges(t *testing.T) {
 		o := replicatest.Options{Truncation: replica.ByHighWatermark, Patient: true, Losses: losses}
 		first := uint64(1)
 		if losses {
-			first = 1230 // as near is
+			first = 175 // as near is
 		}
-		play(t, o, first, 2000, time.Minute, func(o replicatest.Outcome) bool {
+		play(t, o, first, 2000, func(o replicatest.Outcome) bool {
 			runs++
 			if strings.Contains(o.Failure, " leads epoch ") && !losses || strings.Contains(o.Failure, "in sync in the calm and has") && losses {
 				found = o.Failure

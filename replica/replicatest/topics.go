@@ -119,7 +119,7 @@ func (t *topic) hear(news controller.News) {
 
 // set is what the store says of the topic's settings.
 func (t *topic) set(v replica.Versioned) {
-	c, err := controller.LookupSettings(t.s.ctx, t.s.store, t.name)
+	c, err := controller.LookupSettings(t.s.ctx, t.s.truly, t.name)
 	if err != nil {
 		t.s.fail("what the store holds of %s: %v", v.Key, err)
 		return
@@ -150,7 +150,7 @@ func (t *topic) there() (life byte, partitions int, leaving bool) {
 		}
 	}
 	for _, key := range []string{controller.DeletePrefix + t.name, controller.TopicsPrefix + t.name} {
-		if v, err := s.store.Get(s.ctx, key); err != nil {
+		if v, err := s.truly.Get(s.ctx, key); err != nil {
 			s.fail("%v", err)
 		} else if v.Value != nil && life == 0 || v.Value != nil && key == controller.DeletePrefix+t.name {
 			leaving = true
