@@ -39,6 +39,8 @@ type (
 		BrokerEpoch int64
 		// Recovering: the leader was elected from outside the in-sync set.
 		Recovering bool
+		// MinISR is min.insync.replicas in this version of the partition, which counts over Config.MinISR; 0: it does not say.
+		MinISR int
 	}
 	// Peer is what the controller knows of a node: whether it may become in-sync. A node never spoken of may.
 	Peer struct {

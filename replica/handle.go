@@ -19,7 +19,7 @@ type Handle struct{ r *runner }
 // NotLeaderOrFollower) and the like.
 type RefusedError struct {
 	Partition   log.TopicPartition
-	Request     string // what was asked for: "append to", "end of a transaction in", "fetch from", "end of an epoch in", "offset in"
+	Request     string // what was asked for: "append to", "end of a transaction in", "fetch from", "end of an epoch in", "offset in", "settings of"
 	Code        ErrorCode
 	Leader      NodeID // who leads, as far as this replica knows; NoNode
 	LeaderEpoch int32  // its epoch; -1 unknown
@@ -258,11 +258,12 @@ func refused(tp log.TopicPartition, request string, res Result) *RefusedError {
 
 // Values of RefusedError.Request.
 const (
-	appendTo  = "append to"
-	endTxnIn  = "end of a transaction in"
-	fetchFrom = "fetch from"
-	epochIn   = "end of an epoch in"
-	offsetIn  = "offset in"
+	appendTo   = "append to"
+	endTxnIn   = "end of a transaction in"
+	fetchFrom  = "fetch from"
+	epochIn    = "end of an epoch in"
+	offsetIn   = "offset in"
+	settingsOf = "settings of"
 )
 
 // produce hands a call to the core.

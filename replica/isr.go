@@ -43,7 +43,12 @@ func (p *Partition) markISR() {
 }
 
 // minISR is how many must be in sync: no more than there are replicas.
-func (p *Partition) minISR() int { return min(p.conf.MinISR, len(p.replicas)) }
+func (p *Partition) minISR() int {
+	if p.told > 0 {
+		return min(p.told, len(p.replicas))
+	}
+	return min(p.conf.MinISR, len(p.replicas))
+}
 
 // expand proposes a replica that has all that is committed.
 func (p *Partition) expand(r *remote) {

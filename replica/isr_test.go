@@ -272,3 +272,21 @@ func TestAcceptanceOfAnotherVersionDoesNotCount(t *testing.T) {
 		require.Equal(t, "expand", s.Pending)
 	}
 }
+
+// What the controller says of min.insync.replicas comes with a version of the partition, and counts from that version on, whatever
+// the configuration says, which may be older.
+func TestTheMinISROfAVersionCounts(t *testing.T) {
+	l := newLab(t, Config{}, filled(0))
+	a := Assign{Leader: 1, LeaderEpoch: 1, Replicas: []NodeID{1, 2, 3}, ISR: []NodeID{1}}
+	l.step(a)
+	require.Equal(t, None, reply(t, l.produce(1, -1, 1), 1).Err)
+	a.PartitionEpoch, a.MinISR = 1, 2
+	l.step(a)
+	require.Equal(t, NotEnoughReplicas, reply(t, l.produce(2, -1, 1), 2).Err)
+	l.step(Reconfigure{Config{MinISR: 1}})
+	require.Equal(t, NotEnoughReplicas, reply(t, l.produce(3, -1, 1), 3).Err)
+	require.Equal(t, 2, l.p.Status().MinISR)
+	a.PartitionEpoch, a.MinISR = 2, 0
+	l.step(a)
+	require.Equal(t, None, reply(t, l.produce(4, -1, 1), 4).Err)
+}

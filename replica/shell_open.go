@@ -41,7 +41,7 @@ func (r *runner) before(m mail) {
 			r.heldFar++
 		}
 		r.held = append(r.held, m)
-	case m.call != nil || m.question != nil || m.remote:
+	case m.call != nil || m.question != nil || m.remote || m.heeded != nil:
 		res := refusal(KafkaStorageError)
 		res.Cause = r.err
 		r.refuse(m, res)

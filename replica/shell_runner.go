@@ -26,6 +26,7 @@ type mail struct {
 	renewed   int64        // a new broker epoch
 	remote    bool         // event came from another node
 	settings  bool         // the partition has other settings
+	heeded    chan<- error // of capacity 1: who waits for them
 	from      NodeID       // which
 	last      bool         // the node closes
 }
@@ -176,7 +177,7 @@ func (r *runner) take(m mail) {
 		r.conf.BrokerEpoch = m.renewed
 		r.step(Reconfigure{r.conf})
 	case m.settings:
-		r.reconfigure()
+		r.reconfigure(m.heeded)
 	default:
 		switch e := m.event.(type) {
 		case FetchRequest:

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/partlog/partlog/log"
@@ -10,6 +11,32 @@ import (
 // log.Log.SetConfig changes it, and its own. What the log refuses is told to NodeConfig.Trouble; the rest counts all the same.
 // ErrNoReplica.
 func (n *Node) Reconfigure(tp log.TopicPartition) error { return n.tell(tp, mail{settings: true}) }
+
+// Reconfigure is Node.Reconfigure, and returns once the settings count: what comes from now on is done by them. The error is what
+// the log refused, a *log.ConfigError, of which the rest counts all the same; or *RefusedError (KafkaStorageError) if it has failed,
+// ctx's error, ErrNodeClosed, ErrNoReplica.
+func (h *Handle) Reconfigure(ctx context.Context) error {
+	r := h.r
+	heeded := make(chan error, 1)
+	if !r.post(mail{settings: true, heeded: heeded}) {
+		return h.gone()
+	}
+	select {
+	case err := <-heeded:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.node.ctx.Done():
+		return ErrNodeClosed
+	}
+}
+
+// reconfigured is a Reconfigure that somebody waits for.
+type reconfigured struct {
+	Reconfigure
+	err    error
+	heeded chan<- error // of capacity 1; nil: nobody
+}
 
 // settings are a partition's own, as Partitions gives them now.
 func (r *runner) settings() (log.Config, Config) {
@@ -32,14 +59,16 @@ func (c Config) fitted(l *log.Log) Config {
 }
 
 // reconfigure asks for the settings once more; one call at a time, so that none is overtaken by an older one.
-func (r *runner) reconfigure() {
+func (r *runner) reconfigure(heeded chan<- error) {
 	l := r.log.Load()
 	r.slowly(func() Event {
 		logConf, conf := r.settings()
-		if err := l.SetConfig(r.node.ctx, logConf); err != nil {
-			r.node.trouble(r.tp, fmt.Errorf("settings of %s: %w", r.tp, err))
+		err := l.SetConfig(r.node.ctx, logConf)
+		if err != nil {
+			err = fmt.Errorf("settings of %s: %w", r.tp, err)
+			r.node.trouble(r.tp, err)
 		}
-		return Reconfigure{conf.fitted(l)}
+		return reconfigured{Reconfigure{conf.fitted(l)}, err, heeded}
 	})
 }
 

@@ -135,10 +135,14 @@ func (r *runner) slowDone(settled func() Event) {
 	case Truncated:
 		r.warm, r.warmNext = min(r.warm, t.State.LogEnd), min(r.warmNext, t.State.LogEnd)
 		r.logStart, r.startAsked = t.State.LogStart, 0
-	case Reconfigure:
+	case reconfigured:
 		t.Config.BrokerEpoch = r.conf.BrokerEpoch
 		r.conf = t.Config
-		e = t
+		r.step(t.Reconfigure)
+		if t.heeded != nil {
+			t.heeded <- t.err
+		}
+		return
 	case LogChanged:
 		r.startAsked = 0
 		e = r.changed(l)
@@ -214,6 +218,8 @@ func (r *runner) refuse(m mail, res Result) {
 		r.tell(asker{call: m.call}, res)
 	case m.question != nil && !m.withdrawn:
 		r.tell(asker{question: m.question}, res)
+	case m.heeded != nil:
+		m.heeded <- refused(r.tp, settingsOf, res)
 	case m.remote:
 		switch e := m.event.(type) {
 		case FetchRequest:

@@ -73,6 +73,7 @@ type Status struct {
 	LogFailures int64
 	Reopening   time.Time
 
+	MinISR     int  // min.insync.replicas as it counts here, no more than there are replicas
 	UnderMin   bool // fewer in sync than min.insync.replicas
 	AtMin      bool
 	Replicated bool // all replicas in sync
@@ -122,7 +123,7 @@ func (p *Partition) Status() Status {
 		Offsets: p.state.Offsets, HighWatermark: p.hw, Persisted: p.persisted, LowWatermark: p.state.LogStart, Removal: p.removal,
 		Epochs: slices.Clone(p.state.Epochs), UncleanStop: p.unclean,
 		Queued: p.queue.len(), Waiting: p.waits.len(), Fetches: p.fetches.open,
-		Counts: p.counts, LastError: p.trouble, NextTick: p.due, Phase: p.phase(),
+		MinISR: p.minISR(), Counts: p.counts, LastError: p.trouble, NextTick: p.due, Phase: p.phase(),
 	}
 	s.Offsets.HighWatermark = p.hw
 	s.Offsets.LastStable = min(s.Offsets.LastStable, p.hw)

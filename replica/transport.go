@@ -53,13 +53,15 @@ type Answer struct {
 func (Answer) event() {}
 
 // ControlRequest is what a node asks the controller: to change the in-sync set of a partition it leads, or with Stopping to take
-// it out of service before it stops (then the partition is empty).
+// it out of service before it stops (then the partition is empty). With Settings it is for a leader instead: it answers once it
+// goes by this version of the partition (Proposal.PartitionEpoch) and by its topic's settings as they are now.
 type ControlRequest struct {
 	Tag         uint64
 	BrokerEpoch int64 // of its registration
 	TopicID     [16]byte
 	Proposal    Proposal
 	Stopping    bool
+	Settings    bool
 }
 
 // ControlAnswer answers it.

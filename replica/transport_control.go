@@ -13,7 +13,7 @@ func (w *writer) control(m ControlRequest) {
 	w.i64(int64(m.Tag), m.BrokerEpoch)
 	w.b = append(w.b, m.TopicID[:]...)
 	w.i32(p.LeaderEpoch, p.PartitionEpoch)
-	w.b = append(w.b, flag(m.Stopping), flag(p.Recovering))
+	w.b = append(w.b, flag(m.Stopping), flag(p.Recovering)|flag(m.Settings)<<1)
 	w.b = binary.BigEndian.AppendUint16(w.b, uint16(len(p.ISR)))
 	for i, id := range p.ISR {
 		epoch := int64(-1)
@@ -30,7 +30,8 @@ func decodeControl(r reader) (Message, error) {
 	p := &m.Proposal
 	r.b = r.b[copy(m.TopicID[:], r.b):]
 	p.LeaderEpoch, p.PartitionEpoch = r.i32(), r.i32()
-	m.Stopping, p.Recovering = r.b[0] != 0, r.b[1] != 0
+	m.Stopping, p.Recovering = r.b[0] != 0, r.b[1]&1 != 0
+	m.Settings = r.b[1]&2 != 0
 	n := int(binary.BigEndian.Uint16(r.b[2:]))
 	if r.b = r.b[4:]; len(r.b) != n*12 {
 		return nil, fmt.Errorf("%w: %d members in %d bytes", ErrFrame, n, len(r.b))

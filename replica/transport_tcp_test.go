@@ -32,6 +32,7 @@ var someMessages = []Message{
 	EndTxn{Tag: 8, ProducerID: 5, ProducerEpoch: 6, Commit: true, CoordinatorEpoch: 7, TransactionVersion: 2, LeaderEpoch: -1, BrokerEpoch: 1 << 40, Timeout: time.Second},
 	ControlRequest{Tag: 11, BrokerEpoch: 5, TopicID: [16]byte{1, 2}, Proposal: Proposal{ISR: []NodeID{1, 3}, BrokerEpochs: []int64{5, -1}, LeaderEpoch: 2, PartitionEpoch: 9}},
 	ControlRequest{Tag: 12, Stopping: true},
+	ControlRequest{Tag: 13, Settings: true, Proposal: Proposal{LeaderEpoch: -1, PartitionEpoch: 7}},
 	ControlAnswer{Tag: 11, Answer: ISRAnswer{Err: IneligibleReplica, ISR: []NodeID{1}, LeaderEpoch: 2, PartitionEpoch: 9}},
 	Answer{Tag: 9, Result: refusal(FencedLeaderEpoch)},
 	Answer{Tag: 10, Result: Result{Raw: []byte("records"), Bytes: 7, Aborted: []log.AbortedTxn{{ProducerID: 1, FirstOffset: 2, LastOffset: 3, LastStable: 4}, {ProducerID: 5}}}},

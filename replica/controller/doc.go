@@ -31,7 +31,8 @@
 //	                                                          "adding_replicas":{},"removing_replicas":{}}
 //	/brokers/topics/t/partitions/0/state controller           {"version":1,"controller_epoch":7,"leader":1,"leader_epoch":3,"isr":[1,2],
 //	                                                          and "topic_id", "partition_epoch", "replicas", "adding_replicas",
-//	                                                          "removing_replicas", "eligible_leader_replicas", "last_known_elr", "recovering"}
+//	                                                          "removing_replicas", "eligible_leader_replicas", "last_known_elr", "recovering",
+//	                                                          "min_insync_replicas" once it was changed}
 //	/config/topics/t                     controller           {"version":1,"config":{"min.insync.replicas":"2"}}
 //	/admin/delete_topics/t               controller           empty: the topic is being deleted
 //
@@ -55,7 +56,8 @@
 // 3.9. A Kafka cluster has three different elections: this package's of the controller, this package's of partition leaders,
 // and that of a consumer group's leader, which is the group coordinator's.
 //
-// Two things differ from a KRaft controller on purpose. Leaders go home by the classic rule, which looks at
+// Three things differ from a KRaft controller on purpose. Another min.insync.replicas is a new version of each partition of the
+// topic, which has it: so it reaches a leader no later than what the controller has decided by it. Leaders go home by the classic rule, which looks at
 // leader.imbalance.per.broker.percentage (KRaft does not). And a node is alive as long as its session with the store is,
 // rather than by heartbeats to the controller.
 package controller

@@ -103,6 +103,7 @@ type stateValue struct {
 	ELR             []replica.NodeID `json:"eligible_leader_replicas,omitempty"`
 	LastKnownELR    []replica.NodeID `json:"last_known_elr,omitempty"`
 	Recovering      bool             `json:"recovering,omitempty"`
+	MinISR          int              `json:"min_insync_replicas,omitempty"`
 }
 
 // encode makes the JSON of a value that always has one.
@@ -120,7 +121,7 @@ func encodeState(controllerEpoch int32, topicID [16]byte, p Partition) []byte {
 		isr = []replica.NodeID{}
 	}
 	return encode(stateValue{1, controllerEpoch, p.Leader, p.LeaderEpoch, isr, encodeID(topicID), p.PartitionEpoch,
-		p.Replicas, p.Adding, p.Removing, p.ELR, p.LastKnownELR, p.Recovering})
+		p.Replicas, p.Adding, p.Removing, p.ELR, p.LastKnownELR, p.Recovering, p.MinISR})
 }
 
 // decodeState refuses what could not be acted upon.
@@ -133,7 +134,7 @@ func decodeState(b []byte) (topicID [16]byte, p Partition, err error) {
 		return topicID, p, err
 	}
 	p = Partition{Leader: v.Leader, LeaderEpoch: v.LeaderEpoch, PartitionEpoch: v.PartitionEpoch, Recovering: v.Recovering,
-		Replicas: v.Replicas, ISR: v.ISR, ELR: v.ELR, LastKnownELR: v.LastKnownELR, Adding: v.Adding, Removing: v.Removing}
+		Replicas: v.Replicas, ISR: v.ISR, ELR: v.ELR, LastKnownELR: v.LastKnownELR, Adding: v.Adding, Removing: v.Removing, MinISR: v.MinISR}
 	switch {
 	case len(p.Replicas) == 0 || !distinct(p.Replicas):
 		return topicID, p, errors.New("no replicas, or one twice")
@@ -143,6 +144,8 @@ func decodeState(b []byte) (topicID [16]byte, p Partition, err error) {
 		return topicID, p, fmt.Errorf("leader %d is no replica", p.Leader)
 	case p.LeaderEpoch < 0 || p.PartitionEpoch < 0:
 		return topicID, p, errors.New("a negative epoch")
+	case p.MinISR < 0:
+		return topicID, p, errors.New("a negative number of in-sync replicas")
 	}
 	return topicID, p, nil
 }

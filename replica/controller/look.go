@@ -92,6 +92,22 @@ func LookupAll(ctx context.Context, s replica.Store) ([]News, error) {
 	return list, nil
 }
 
+// LookupTopic reads what the store says of the partitions of a topic. Those that cannot be read are left out; there is no such
+// topic if the list is empty.
+func LookupTopic(ctx context.Context, s replica.Store, topic string) ([]News, error) {
+	all, err := s.List(ctx, TopicsPrefix+topic+"/")
+	if err != nil {
+		return nil, err
+	}
+	var list []News
+	for _, v := range all {
+		if n, ok, err := decodeNews(v); ok && err == nil {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
 // Present is a node that is registered, or was until now.
 type Present struct {
 	Node        replica.NodeID

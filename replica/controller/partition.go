@@ -21,6 +21,10 @@ type Partition struct {
 	ELR []replica.NodeID
 	// LastKnownELR is the leader the partition had before it had none; at most one.
 	LastKnownELR []replica.NodeID
+	// MinISR is min.insync.replicas as it was changed last; 0: it never was, what the topic's settings say counts. It stands here so
+	// that it is of a version: a leader that does not know it yet cannot have its in-sync set changed. With KRaft the order of the
+	// metadata log sees to that.
+	MinISR int
 	// Adding and Removing are the replicas that a reassignment under way brings and takes away; both are part of Replicas.
 	Adding, Removing []replica.NodeID
 }
@@ -41,12 +45,13 @@ func (p Partition) Assign(topicID [16]byte) replica.Assign {
 	return replica.Assign{
 		TopicID: topicID, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch,
 		Replicas: p.Replicas, ISR: p.ISR, Adding: p.Adding, Removing: p.Removing, Recovering: p.Recovering,
+		MinISR: p.MinISR,
 	}
 }
 
 // equal compares what a change can change: sets as sets, but for the ELR, which Kafka writes anew when only its order was off.
 func (p Partition) equal(q Partition) bool {
-	return p.Leader == q.Leader && p.LeaderEpoch == q.LeaderEpoch && p.Recovering == q.Recovering &&
+	return p.Leader == q.Leader && p.LeaderEpoch == q.LeaderEpoch && p.Recovering == q.Recovering && p.MinISR == q.MinISR &&
 		slices.Equal(p.Replicas, q.Replicas) && sameSet(p.ISR, q.ISR) && slices.Equal(p.ELR, q.ELR) &&
 		slices.Equal(p.LastKnownELR, q.LastKnownELR) && sameSet(p.Adding, q.Adding) && sameSet(p.Removing, q.Removing)
 }

@@ -182,7 +182,8 @@ func split(list string) (parts []string) {
 }
 
 // configure replaces a topic's settings. Another min.insync.replicas empties the ELRs: what they were eligible by is not so any
-// more. Where unclean elections are allowed from now on, tick holds those that are needed, as Kafka does.
+// more; and it is a new version of each partition, so that a leader that goes by the old one can have nobody left out of the in-sync
+// set: the ELR would take who left for one that has all that is committed. Where unclean elections are allowed from now on, tick holds those that are needed, as Kafka does.
 func (c *Core) configure(t *topic, config map[string]string) {
 	if maps.Equal(t.config, config) {
 		return
@@ -190,12 +191,13 @@ func (c *Core) configure(t *topic, config map[string]string) {
 	before := c.config.minISR(t.config)
 	t.config = config
 	c.touch(key{kind: configKey, topic: t.name})
-	if c.config.minISR(t.config) == before {
+	now := c.config.minISR(t.config)
+	if now == before {
 		return
 	}
 	for n, p := range t.partitions {
-		if !p.damaged && len(p.ELR) > 0 {
-			p.ELR = nil
+		if !p.damaged {
+			p.ELR, p.MinISR = nil, now
 			p.PartitionEpoch++
 			c.set(t, n, p.Partition)
 		}

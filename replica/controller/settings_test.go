@@ -86,3 +86,28 @@ func TestSettingsAreAlteredOneByOne(t *testing.T) {
 	require.NotContains(t, seen, "producer.id.expiration.ms")
 	require.Equal(t, "UNKNOWN_TOPIC_OR_PARTITION", code(w.ask(func(tag uint64) Event { return DescribeConfig{tag, []string{"u"}} }).Err))
 }
+
+// A leader that goes by an old min.insync.replicas can have nobody left out of the in-sync set: who left would count as one that
+// has all that is committed, and the leader could go on alone.
+func TestALeaderThatDoesNotKnowTheMinISRChangesNoInSyncSet(t *testing.T) {
+	w := newWorld(t, Config{}, 1, 2)
+	w.create("t", nil, ids{1, 2})
+	old := w.propose("t", 1)
+	require.NoError(t, w.ask(func(tag uint64) Event { return SetConfig{tag, "t", map[string]string{minISRKey: "2"}} }).Err)
+	require.Equal(t, "INVALID_UPDATE_VERSION", code(w.alter(old).Err))
+	p := w.partition("t")
+	require.Equal(t, ids{1, 2}, p.ISR)
+	require.Equal(t, 2, p.MinISR)
+	require.Equal(t, 2, p.Assign([16]byte{}).MinISR)
+	require.NoError(t, w.alter(w.propose("t", 1)).Err)
+	require.Equal(t, ids{2}, w.partition("t").ELR)
+
+	require.NoError(t, w.ask(func(tag uint64) Event { return AddPartitions{Tag: tag, Topic: "t", Partitions: 2} }).Err)
+	require.Equal(t, 2, w.core.topics["t"].partitions[1].MinISR)
+	epoch := w.partition("t").PartitionEpoch
+	require.NoError(t, w.ask(func(tag uint64) Event { return SetConfig{tag, "t", nil} }).Err)
+	require.Equal(t, 1, w.partition("t").MinISR, "the controller's default")
+	require.Equal(t, epoch+1, w.partition("t").PartitionEpoch)
+	require.NoError(t, w.ask(func(tag uint64) Event { return SetConfig{tag, "t", map[string]string{"retention.ms": "5"}} }).Err)
+	require.Equal(t, epoch+1, w.partition("t").PartitionEpoch, "it is the same")
+}

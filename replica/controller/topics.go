@@ -110,6 +110,9 @@ func (c *Core) grow(t *topic, n, factor int, byHand [][]replica.NodeID, seed uin
 		if p.Leader == replica.NoNode {
 			return refuse(replica.InvalidReplicaAssignment, "no replica of partition %d is in service: %v", from+i, replicas)
 		}
+		if from > 0 {
+			p.MinISR = t.partitions[0].MinISR
+		}
 		grown = append(grown, partition{Partition: p})
 	}
 	if size := len(encodeTopic(t.id, grown)); size > maxTopicBytes {

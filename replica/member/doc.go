@@ -43,7 +43,8 @@
 //     on; if its log has failed, once that could be opened again and nothing of it is missing (replica.LostTailError).
 //   - Logs and replicas heed their topic's settings in the store (controller.SetConfig, AlterConfig), all that log.ParseConfig
 //     knows, over what the process has of its own: when they are made, and whenever the settings change. What does not go
-//     with the process's own is told to Config.Trouble and left out.
+//     with the process's own is told to Config.Trouble and left out. They count soon after they were altered, as with Kafka;
+//     AwaitConfig waits until the leaders go by them.
 //   - Leaders' proposals of other in-sync sets go to the node whose controller rules, over the Transport.
 //
 // Errors of the store end nothing: they are tried again every Config.Retry, told to Config.Trouble and kept in Status. A store that

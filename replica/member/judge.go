@@ -86,6 +86,9 @@ func (m *Member) consult(ctx context.Context, tp log.TopicPartition, q replica.C
 
 // answer is what this member's controller says, to itself or to another member.
 func (m *Member) answer(ctx context.Context, from replica.NodeID, tp log.TopicPartition, q replica.ControlRequest) replica.ISRAnswer {
+	if q.Settings {
+		return m.heed(ctx, tp, q)
+	}
 	if m.ctrl == nil {
 		return replica.ISRAnswer{Err: replica.NotController}
 	}
