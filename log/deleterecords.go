@@ -2,16 +2,19 @@ package log
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/partlog/partlog/internal/checkpoint"
+	"github.com/partlog/partlog/retention"
 )
 
 // ToHighWatermark given to DeleteRecords means everything that readers can see.
 const ToHighWatermark int64 = -1
 
 // DeleteRecords raises the log start offset to before (Kafka's DeleteRecords): records below are gone for every reader
-// at once and durably. Files go with the next Retain, once a whole segment lies below the start. Below the present start it
+// at once and durably. Files go with the next Retain, once a whole segment lies below the start; on a device without room for
+// the new start they go first, and only if that makes none either it is ErrNoSpace. Below the present start it
 // changes nothing; above the high watermark it is *OffsetRangeError; a log whose cleanup.policy lacks delete refuses
 // with ErrPolicy.
 func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
@@ -20,6 +23,36 @@ func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
 	}
 	if !l.cfg().Cleanup.Has(Delete) {
 		return fmt.Errorf("%w: cleanup.policy of %s does not delete", ErrPolicy, l.name)
+	}
+	err := l.raiseTo(ctx, before)
+	if errors.Is(err, ErrNoSpace) {
+		return l.raiseWithoutRoom(ctx, before, err)
+	}
+	return err
+}
+
+// raiseWithoutRoom is for a device on which the new start cannot be written: what lies below it as whole segments goes first,
+// which takes no room.
+func (l *Log) raiseWithoutRoom(ctx context.Context, before int64, full error) error {
+	o, cuts := l.loadCuts()
+	if before == ToHighWatermark {
+		before = o.HighWatermark
+	}
+	segs, n := *l.list.Load(), 0
+	for n+1 < len(segs) && segs[n+1].Base() <= before {
+		n++
+	}
+	if n == 0 {
+		return full
+	}
+	r := droppedReport(segs, n, retention.StartOffset)
+	r.Dropped, r.Freed = 0, 0
+	err := l.carryOut(ctx, &r, r.Plan.Drop, cuts)
+	_, stuck := l.discardDue(l.now().UnixMilli())
+	l.retained(r)
+	l.deliver()
+	if err := errors.Join(err, stuck); err != nil {
+		return errors.Join(full, err)
 	}
 	return l.raiseTo(ctx, before)
 }

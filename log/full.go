@@ -80,17 +80,17 @@ func (l *Log) dropOldest(ctx context.Context, excess int64) (dropped bool, err e
 	if err := l.dropHead(n); err != nil {
 		return false, err
 	}
-	l.retained(droppedReport(segs, n))
+	l.retained(droppedReport(segs, n, retention.Size))
 	_, _ = l.discardDue(l.now().UnixMilli()) // what cannot be removed now is tried again
 	return true, nil
 }
 
 // droppedReport says of the first n segments what Retain would say.
-func droppedReport(segs segments, n int) RetentionReport {
+func droppedReport(segs segments, n int, why retention.Reason) RetentionReport {
 	r := RetentionReport{Plan: retention.Plan{NewStart: segs[n].Base(), NextDue: -1}, Dropped: n, Freed: segs[:n].bytes()}
 	r.Plan.Freed = r.Freed
 	for i, seg := range segs[:n] {
-		r.Plan.Drop = append(r.Plan.Drop, retention.Drop{Base: seg.Base(), End: segs[i+1].Base(), Bytes: seg.Size(), Reason: retention.Size})
+		r.Plan.Drop = append(r.Plan.Drop, retention.Drop{Base: seg.Base(), End: segs[i+1].Base(), Bytes: seg.Size(), Reason: why})
 	}
 	return r
 }

@@ -2,6 +2,7 @@ package log
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -52,7 +53,9 @@ func openEntries(s *segmentCheck, ext, kind string, width int64) *entryFile {
 	}
 	if err != nil {
 		e.hidden = true
-		s.fail(err)
+		if s.live == nil || !errors.Is(err, fs.ErrNotExist) { // else retention took it, as the .log a moment later
+			s.fail(err)
+		}
 		return e
 	}
 	e.ended = false
