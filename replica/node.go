@@ -100,6 +100,7 @@ func (c NodeConfig) withDefaults() NodeConfig {
 // are safe for concurrent use.
 type Node struct {
 	conf    NodeConfig
+	began   time.Time
 	unclean bool // the Dir was not stopped cleanly before
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -150,7 +151,7 @@ func NewNode(c NodeConfig) (*Node, error) {
 	c = c.withDefaults()
 	_, clean := c.Dir.CleanShutdown()
 	n := &Node{
-		conf: c, unclean: !clean, epoch: c.BrokerEpoch,
+		conf: c, began: time.Now(), unclean: !clean, epoch: c.BrokerEpoch,
 		fast: newPool(c.Workers), slow: newPool(c.SlowWorkers), talk: newPool(64), court: newPool(64), clock: newTimeline[*runner](),
 		window: newWindow(min(c.ResponseBytes, 1<<40)*int64(min(c.Fetchers, 1<<20)), c.Config.withDefaults().FetchLimit),
 		served: make(chan struct{}), replicas: make(map[log.TopicPartition]*runner), peers: make(map[NodeID]Peer),
@@ -270,6 +271,9 @@ func (n *Node) Partitions() iter.Seq[*Handle] {
 	}
 	return slices.Values(list)
 }
+
+// steady is a time as a number that wall clocks which are set have no part in: nanoseconds since the node began; never 0.
+func (n *Node) steady(t time.Time) int64 { return max(1, int64(t.Sub(n.began))) }
 
 // UncleanStop says that the node began with logs that may have lost what was synced.
 func (n *Node) UncleanStop() bool { return n.unclean }

@@ -60,7 +60,7 @@ type runner struct {
 	err    error      // why it is not; guarded by coreMu
 
 	log     atomic.Pointer[log.Log] // nil until it is open
-	armed   atomic.Int64            // Unix ns of the Tick that the clock will give; 0: none
+	armed   atomic.Int64            // when the clock will give a Tick, as Node.steady tells time; 0: not at all
 	fetchAt atomic.Int32            // where the last fetch was sent
 
 	// Of the running goroutine.
@@ -307,16 +307,16 @@ func (r *runner) arm() {
 		soonest(r.mend.at)
 		soonest(r.yieldAt)
 	}
-	if armed := r.armed.Load(); at.IsZero() || armed != 0 && at.UnixNano() >= armed {
+	if armed := r.armed.Load(); at.IsZero() || armed != 0 && r.node.steady(at) >= armed {
 		return
 	}
-	r.armed.Store(at.UnixNano())
+	r.armed.Store(r.node.steady(at))
 	r.node.clock.add(at, r)
 }
 
 // tick is called by the clock. A time that is no more the one awaited means nothing.
 func (r *runner) tick(at time.Time) {
-	if r.armed.CompareAndSwap(at.UnixNano(), 0) {
+	if r.armed.CompareAndSwap(r.node.steady(at), 0) {
 		r.post(mail{event: Tick{}})
 	}
 }
