@@ -40,7 +40,7 @@ func TestASetClockHoldsUpNoTick(t *testing.T) {
 		require.Eventually(t, func() bool {
 			r.post(mail{settled: func() Event {
 				select {
-				case ticked <- r.core.due.Sub(time.Now()) > time.Minute: // the tick has armed what is next
+				case ticked <- time.Until(r.core.due) > time.Minute: // the tick has armed what is next
 				default:
 				}
 				return nil
