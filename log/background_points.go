@@ -93,6 +93,7 @@ func (p *points) sweep(ctx context.Context, logs []*Log, ready []footing) error 
 	}
 	defer p.writing.unlock()
 	p.mu.Lock()
+	p.waiting = 0
 	moved := ready[:0]
 	for _, f := range ready {
 		if f.l.raisePoint(f) {
@@ -163,8 +164,7 @@ func (p *points) takeMarks(l *Log) {
 	case o.LogStart > first && (!ok || stored < o.LogStart):
 		p.setLocked(checkpoint.LogStarts, l.tp, o.LogStart)
 	case ok && stored <= first: // the first segment says as much
-		delete(p.files[checkpoint.LogStarts], key)
-		p.dirty[checkpoint.LogStarts] = true
+		p.deleteLocked(checkpoint.LogStarts, key)
 	}
 }
 

@@ -104,7 +104,7 @@ func (d *Dir) stoppedCleanly() (bool, error) {
 	return len(unclean) == 0, err
 }
 
-// shut ends one log and remembers how, in the checkpoints too if asked. It is false if another call did or does it.
+// shut ends one log and remembers how, in the checkpoints too, soon, if asked. It is false if another call did or does it.
 func (d *Dir) shut(l *Log, write bool) (mine bool, err error) {
 	if !d.beginClose(l) {
 		return false, nil
@@ -119,7 +119,7 @@ func (d *Dir) shut(l *Log, write bool) (mine bool, err error) {
 	}
 	state = rested
 	if write {
-		err = d.points.writeAll(context.Background())
+		err = d.points.soon(context.Background())
 	}
 	return true, err
 }

@@ -84,7 +84,7 @@ func (d *Dir) renameAside(ctx context.Context, tp TopicPartition, state FolderSt
 	}
 	// The name comes first: the marks of a partition that is still there must not be lost. Those of one that is gone harm
 	// nobody, and whoever makes it anew has them forgotten first.
-	d.note(&d.failures, TopicPartition{}, taskForget, d.cfg.Now(), d.forget(context.WithoutCancel(ctx), tp))
+	d.note(&d.failures, TopicPartition{}, taskForget, d.cfg.Now(), d.forgetSoon(context.WithoutCancel(ctx), tp))
 	d.failures.clearOf(tp, taskOpen)
 	return folder, nil
 }
@@ -95,6 +95,15 @@ const taskForget = "forget"
 // forget removes all that the root remembers of a partition that is not there any more.
 func (d *Dir) forget(ctx context.Context, tp TopicPartition) error {
 	return errors.Join(d.points.forget(ctx, tp), d.hints.forget(tp.String()))
+}
+
+// forgetSoon is forget with checkpoints that may be written later.
+func (d *Dir) forgetSoon(ctx context.Context, tp TopicPartition) error {
+	err := d.hints.forget(tp.String())
+	if had := d.points.takeOutAll(tp); len(had) > 0 {
+		err = errors.Join(err, d.points.soon(ctx))
+	}
+	return err
 }
 
 // beginAside takes a partition for a call that renames its folder; l is its log if it was open, and is not any more.

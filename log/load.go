@@ -80,6 +80,7 @@ func (l *Log) open(ctx context.Context, clean bool, o opening) (err error) {
 	if err := l.settle(); err != nil {
 		return err
 	}
+	l.dir.points.vouch(ctx, l.tp)
 	at := l.stored(clean)
 	if err := l.readIdentity(); err != nil {
 		return err

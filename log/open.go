@@ -99,8 +99,9 @@ func (d *Dir) newLog(tp TopicPartition, c Config) (*Log, error) {
 
 // Close flushes everything, leaves the folder as a cleanly stopped broker would, and ends all calls: appends and
 // iterators get ErrClosed. It waits for running appends, not for iterators. A log from Open also closes its root. One of a
-// Dir has the root's checkpoints written, which list all partitions: to close thousands of logs at once there is Dir.Close.
-// A second Close returns ErrClosed.
+// Dir has the root's checkpoints written, which list all partitions. In a root of more than 16 they are written for several logs
+// at once, at the latest with the next checkpoint (DirConfig.CheckpointInterval, RunOnce, Dir.Close): a log that was closed just
+// before a crash may be recovered as if it had been open. A second Close returns ErrClosed.
 func (l *Log) Close() error {
 	switch {
 	case l.dir == nil:

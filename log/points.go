@@ -28,14 +28,17 @@ type points struct {
 	files map[string]map[checkpoint.Partition]int64 // by file name
 	lost  map[string]error                          // files that could not be read, and why
 	dirty map[string]bool                           // files that say something else than the maps
-	stale map[string]bool                           // of these, the ones that say something of a partition that the map does not have
+	// stale are, by file, partitions that it may say something of and the map does not.
+	stale   map[string]map[checkpoint.Partition]struct{}
+	onDisk  map[checkpoint.Partition]int64 // the recovery points in their file, never changed; durable hints are valid under those
+	waiting int                            // partitions that were closed or set aside since the files were written
 }
 
 var pointFiles = []string{checkpoint.RecoveryPoints, checkpoint.LogStarts, checkpoint.HighWatermarks, checkpoint.CleanerOffsets}
 
 // readPoints reads what there is. A malformed file is remembered as lost; an unreadable one is an error.
 func readPoints(fsys vfs.FS, now func() time.Time) (*points, error) {
-	p := &points{fs: fsys, now: now, writing: newGate(), files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}, dirty: map[string]bool{}, stale: map[string]bool{}}
+	p := &points{fs: fsys, now: now, writing: newGate(), files: map[string]map[checkpoint.Partition]int64{}, lost: map[string]error{}, dirty: map[string]bool{}, stale: map[string]map[checkpoint.Partition]struct{}{}}
 	p.written.Store(now().UnixMilli())
 	for _, name := range pointFiles {
 		entries, err := checkpoint.ReadOffsets(fsys, name)
@@ -48,8 +51,9 @@ func readPoints(fsys vfs.FS, now func() time.Time) (*points, error) {
 		if entries == nil {
 			entries = map[checkpoint.Partition]int64{}
 		}
-		p.files[name] = entries
+		p.files[name], p.stale[name] = entries, map[checkpoint.Partition]struct{}{}
 	}
+	p.onDisk = maps.Clone(p.files[checkpoint.RecoveryPoints])
 	return p, nil
 }
 
@@ -59,10 +63,10 @@ func (p *points) keep(there func(TopicPartition) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, entries := range p.files {
-		n := len(entries)
-		maps.DeleteFunc(entries, func(tp checkpoint.Partition, _ int64) bool { return !there(TopicPartition(tp)) })
-		if len(entries) < n {
-			p.dirty[name], p.stale[name] = true, true
+		for key := range entries {
+			if !there(TopicPartition(key)) {
+				p.deleteLocked(name, key)
+			}
 		}
 	}
 }
@@ -95,9 +99,14 @@ func (p *points) drop(name string, tp TopicPartition) {
 	defer p.mu.Unlock()
 	key := checkpoint.Partition(tp)
 	if _, ok := p.files[name][key]; ok || p.lost[name] != nil {
-		delete(p.files[name], key)
-		p.dirty[name], p.stale[name] = true, true
+		p.deleteLocked(name, key)
 	}
+}
+
+// deleteLocked removes an entry that the file may have.
+func (p *points) deleteLocked(name string, key checkpoint.Partition) {
+	delete(p.files[name], key)
+	p.dirty[name], p.stale[name][key] = true, struct{}{}
 }
 
 // store makes one entry durable. After an error the entry in memory is the old one; the file may say either. ctx is heard
@@ -138,12 +147,7 @@ func (p *points) idle(ctx context.Context) error {
 // forget removes what the root remembers of a partition that is not there any more, durably. In memory it is gone even if
 // a file cannot be written.
 func (p *points) forget(ctx context.Context, tp TopicPartition) error {
-	var had []string
-	for _, name := range pointFiles {
-		if p.takeOut(name, tp) {
-			had = append(had, name)
-		}
-	}
+	had := p.takeOutAll(tp)
 	var errs []error
 	for _, name := range had {
 		errs = append(errs, p.persist(ctx, name))
@@ -151,17 +155,50 @@ func (p *points) forget(ctx context.Context, tp TopicPartition) error {
 	return errors.Join(errs...)
 }
 
-// takeOut removes an entry in memory, and says whether the file may have it.
-func (p *points) takeOut(name string, tp TopicPartition) (written bool) {
+// takeOutAll removes a partition's entries in memory, and says which files may have them.
+func (p *points) takeOutAll(tp TopicPartition) (had []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := checkpoint.Partition(tp)
-	if _, ok := p.files[name][key]; !ok {
-		return p.stale[name]
+	for _, name := range pointFiles {
+		if _, ok := p.files[name][key]; ok {
+			p.deleteLocked(name, key)
+		}
+		if _, ok := p.stale[name][key]; ok {
+			had = append(had, name)
+		}
 	}
-	delete(p.files[name], key)
-	p.dirty[name], p.stale[name] = true, true // until the file is written, which may not work at once
-	return true
+	return had
+}
+
+// mostShare is how much of a root may wait for its checkpoints to be written, as one part in so many of its partitions.
+const mostShare = 16
+
+// soon has the files written for one more partition that was closed or set aside. They list all partitions: in a large root they
+// are written for several at once, which makes it no more than mostShare times for all that there are. What waits can wait for ever:
+// a partition that was closed is opened after a crash from its older recovery point, and of one that is gone the entries are
+// taken out before another of its name is made (forget). The next checkpoint of the root has it in any case.
+func (p *points) soon(ctx context.Context) error {
+	p.mu.Lock()
+	p.waiting++
+	due := p.waiting*mostShare >= len(p.files[checkpoint.RecoveryPoints])
+	p.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return p.writeAll(ctx)
+}
+
+// vouch sees to it that the file has the partition's recovery point of the map, which the next durable hints are taken under. If
+// it cannot be written these are merely not believed after a crash.
+func (p *points) vouch(ctx context.Context, tp TopicPartition) {
+	p.mu.Lock()
+	key := checkpoint.Partition(tp)
+	same := p.onDisk[key] == p.files[checkpoint.RecoveryPoints][key]
+	p.mu.Unlock()
+	if !same {
+		_ = p.persist(ctx, checkpoint.RecoveryPoints)
+	}
 }
 
 // persist makes one file durable as it stands in memory.
@@ -176,12 +213,22 @@ func (p *points) persist(ctx context.Context, name string) error {
 // write writes a file if it says something else than the map; writing is held.
 func (p *points) write(name string) error {
 	p.mu.Lock()
-	dirty, entries := p.dirty[name], maps.Clone(p.files[name])
+	if !p.dirty[name] {
+		p.mu.Unlock()
+		if exists(p.fs, name) {
+			return nil
+		}
+		p.mu.Lock()
+	}
+	entries := maps.Clone(p.files[name])
+	gone := make([]checkpoint.Partition, 0, len(p.stale[name]))
+	for key := range p.stale[name] {
+		if _, ok := entries[key]; !ok {
+			gone = append(gone, key)
+		}
+	}
 	p.dirty[name] = false // what changes from here on is for the next write
 	p.mu.Unlock()
-	if !dirty && exists(p.fs, name) {
-		return nil
-	}
 	err := checkpoint.WriteOffsets(p.fs, name, entries)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,12 +237,20 @@ func (p *points) write(name string) error {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	delete(p.lost, name)
-	delete(p.stale, name)
+	for _, key := range gone {
+		delete(p.stale[name], key)
+	}
+	if name == checkpoint.RecoveryPoints {
+		p.onDisk = entries
+	}
 	return nil
 }
 
 // writeAll makes durable what is not yet, and sees to it that all four files exist, as in every broker's root.
 func (p *points) writeAll(ctx context.Context) error {
+	p.mu.Lock()
+	p.waiting = 0
+	p.mu.Unlock()
 	for _, name := range pointFiles {
 		if err := p.persist(ctx, name); err != nil {
 			return err
