@@ -119,7 +119,11 @@ func (a *aborts) advance(segs segments, from, upTo int64) error {
 	}
 	for ; i < len(segs); i++ {
 		if segs[i] != a.seg {
-			a.seg, a.read = segs[i], 0
+			below, err := segs[i].AbortedBelow(from)
+			if err != nil {
+				return err
+			}
+			a.seg, a.read = segs[i], below
 		}
 		n, complete, err := segs[i].AbortedFrom(a.read, upTo, take)
 		a.read += n

@@ -403,3 +403,29 @@ func TestAFollowerReadsEachAbortedTransactionOnce(t *testing.T) {
 	require.Positive(t, reads)
 	require.LessOrEqual(t, reads, 300, "all entries are 17 reads")
 }
+
+// A fetch needs the few transactions of its range: it does not read what an index has about all that was before.
+func TestAFetchLooksItsAbortedTransactionsUp(t *testing.T) {
+	b, trace := tracedBed(t, Config{Durability: Buffered})
+	for i := range int32(2000) {
+		b.mustSend(inTxn(as(1, 0, i)), 1)
+		b.mustEnd(as(1, 0, 0), false, 0)
+	}
+	fetch := func(from int64) {
+		f, err := b.Fetch(ctx, from, FetchOptions{Isolation: ReadCommitted, MaxBytes: 400})
+		require.NoError(t, err)
+		require.NotEmpty(t, f.Aborted())
+		require.LessOrEqual(t, len(f.Aborted()), 3)
+		require.NoError(t, f.Close())
+	}
+	fetch(1)
+	for from := int64(101); from < 4000; from += 500 {
+		trace.Reset()
+		fetch(from)
+		read := int64(0)
+		for _, op := range trace.Filter("*.txnindex") {
+			read += op.Done
+		}
+		require.Less(t, read, int64(14<<10), "all of them are 68,000 bytes: %v", trace)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -194,6 +195,22 @@ func (s *Segment) AbortedFrom(n, upTo int64, each func(AbortedTxn)) (read int64,
 		err = s.txn.lost
 	}
 	return read, complete, wrapTxn(err)
+}
+
+// AbortedBelow is the number of entries whose transaction ends below offset, to begin AbortedFrom behind them. Where that cannot
+// be told by an index that is in order it is 0: AbortedFrom will say what is wrong.
+func (s *Segment) AbortedBelow(offset int64) (n int64, err error) {
+	err = s.txn.use(s, false, func(x *txnindex.Index) (err error) {
+		n, err = x.Below(offset)
+		return err
+	})
+	if errors.Is(err, txnindex.ErrCorrupt) {
+		return 0, nil
+	}
+	if s.txn.deleted() && err == nil && n == 0 {
+		n = int64(sort.Search(len(s.txn.memory), func(i int) bool { return s.txn.memory[i].LastOffset >= offset }))
+	}
+	return n, err
 }
 
 func collect(all []txnindex.Entry, from, upTo int64) (found []txnindex.Entry, complete bool) {

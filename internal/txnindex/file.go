@@ -33,7 +33,7 @@ func (x *Index) openFile(create bool) error {
 	}
 	f, err := x.fsys.OpenFile(x.name, flag, 0o644)
 	if errors.Is(err, fs.ErrNotExist) && !create {
-		x.size, x.last, x.known = 0, -1, false
+		x.size, x.last, x.known, x.sound = 0, -1, false, 0
 		return nil
 	}
 	if err != nil {
@@ -75,7 +75,8 @@ func (x *Index) learn() error {
 		}
 		last = e.LastOffset
 	}
-	x.size, x.last, x.known = size, last, true
+	x.size, x.last, x.known, x.sound = size, last, true, min(x.sound, size)
+	x.opens++
 	return nil
 }
 
@@ -199,7 +200,7 @@ func (x *Index) release() error {
 		return nil
 	}
 	f := x.file
-	x.file, x.write, x.known = nil, false, false
+	x.file, x.write, x.known, x.sound = nil, false, false, 0
 	err := f.Close()
 	if err != nil && x.unsynced && x.syncErr == nil {
 		x.syncErr = err

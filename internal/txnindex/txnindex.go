@@ -96,6 +96,8 @@ type Index struct {
 	known  bool     // size and last are
 	size   int64    // whole entries, in bytes
 	last   int64    // LastOffset of the last entry; -1 none
+	sound  int64    // of size, what is known to hold entries that can be right, in order
+	opens  uint64   // changes when what is known of the file is forgotten, or it is cut
 	closed bool
 
 	unsynced bool  // the file was changed since the last Sync, perhaps by whoever had it before it was opened for writing
@@ -128,6 +130,9 @@ func (x *Index) Append(e Entry) error {
 	}
 	if err != nil {
 		return &fs.PathError{Op: "write", Path: x.name, Err: err} // what was written is a partial entry at most
+	}
+	if x.sound == x.size {
+		x.sound += EntrySize
 	}
 	x.size, x.last = x.size+EntrySize, e.LastOffset
 	return nil
@@ -331,7 +336,7 @@ func (x *Index) Remove() error {
 		return err
 	}
 	err := x.release()
-	x.size, x.last, x.known = 0, -1, false
+	x.size, x.last, x.known, x.sound = 0, -1, false, 0
 	if e := x.fsys.Remove(x.name); e != nil && !errors.Is(e, fs.ErrNotExist) {
 		return errors.Join(err, e)
 	}

@@ -361,6 +361,7 @@ func TestAgainstAPlainList(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, expect, got)
 				require.Equal(t, complete, done)
+				checkBelow(t, x, want, from)
 			},
 		})
 	})
@@ -390,6 +391,13 @@ func FuzzIndexFile(f *testing.F) {
 		}
 		if whole {
 			require.Equal(t, len(b)/EntrySize, n)
+		}
+		if below, err := x.Below(5); err != nil {
+			require.ErrorIs(t, err, ErrCorrupt)
+			require.False(t, whole)
+		} else {
+			require.True(t, whole)
+			require.LessOrEqual(t, below, int64(n))
 		}
 		if _, _, err := x.Collect(nil, 0, 1<<40); err != nil {
 			require.ErrorIs(t, err, ErrCorrupt)
