@@ -374,12 +374,18 @@ func (s *shape) alike(p []byte, time uint64, most int) (n int) {
 	size, value, valueMask, valueSame := s.size, s.value, s.valueMask, s.valueSame
 	mask := s.mask | 0x7f<<(s.time&63)
 	same := s.same | time<<(s.time&63)
-	for at := 0; n < most && at+size <= len(p); at += size {
-		w := binary.LittleEndian.Uint64(p[at : at+8 : at+8])
-		v := binary.LittleEndian.Uint16(p[at+value : at+value+2 : at+value+2])
-		if w&mask != same || v&valueMask != valueSame || p[at+size-1] != 0 {
+	long, after := value+1, size-1
+	if size < 8 || value < 0 || value >= long || long > after || after >= size {
+		return 0 // as in fill
+	}
+	p = p[:len(p):len(p)]
+	for n < most && len(p) >= size {
+		b := p[:size:size]
+		v := uint16(b[value]) | uint16(b[long])<<8
+		if binary.LittleEndian.Uint64(b)&mask != same || v&valueMask != valueSame || b[after] != 0 {
 			break
 		}
+		p = p[size:]
 		n++
 	}
 	return n
