@@ -164,7 +164,8 @@ func (r *reader) skip(offset int64) {
 	at, size, body, length := 0, 0, 0, uint16(1) // an odd length is none
 	for ; left > 1 && at+quickBody+2 <= len(p); left-- {
 		w := binary.LittleEndian.Uint64(p[at:]) // the length to the offset delta, if that of time takes one byte
-		if uint16(w) != length {                // most often it is the one before, and the next record is found without waiting for it
+		again := uint16(w) == length
+		if !again { // most often it is the one before, and the next record is found without waiting for it
 			n, i := int(w&0x7f), 1
 			if w&0x80 != 0 {
 				n, i = n|int(w>>1&0x7f80), 2
@@ -179,7 +180,8 @@ func (r *reader) skip(offset int64) {
 		if end > len(p) {
 			break
 		}
-		if w >>= 8; w&0x80 == 0 {
+		short := w&0x8000 == 0
+		if w >>= 8; short {
 			w >>= 8
 		} else {
 			_, j := longDelta(w)
@@ -188,7 +190,8 @@ func (r *reader) skip(offset int64) {
 			}
 			w = uint64(binary.LittleEndian.Uint16(p[i+1+j:])) // a body has that much behind its times
 		}
-		if w&0x80 == 0 {
+		second := w & 0x80 // whether the offset delta has a second byte
+		if second == 0 {
 			w &= 0x7f
 		} else {
 			w = w&0x7f | w>>1&0x7f80
@@ -196,11 +199,45 @@ func (r *reader) skip(offset int64) {
 		if w >= 1<<14 || int64(w>>1)^-int64(w&1) >= below {
 			break
 		}
-		at = end
+		if at = end; again && short {
+			like := behind{size: size, body: body, length: length, second: second}
+			n := like.count(p[at:], uint64(min(below, 1<<13)), left-2)
+			at += n * size
+			left -= n
+		}
 	}
 	r.p = p[at:]
 	r.index += r.left - left
 	r.left = left
+}
+
+// behind is what the next records have in common with one that was passed over: their length, and a time delta of one byte.
+type behind struct {
+	size, body int
+	length     uint16
+	second     uint64 // 0x80 if the offset delta takes two bytes, 0 if it takes one
+}
+
+// count is how many of them stand at the start of p with offset deltas below a bound, most of them at most.
+func (s *behind) count(p []byte, below uint64, most int) (n int) {
+	size, offset := s.size, 8*(s.body+2)&63
+	mask, same := uint64(0x80)<<offset|0x80<<(offset-8)|0xffff, s.second<<offset|uint64(s.length)
+	second := s.second >> 7 * (0x7f << 7)
+	if second != 0 {
+		mask |= 0x8000 << offset
+	}
+	below *= 2 // as they are written; one from below 0 is odd
+	p = p[:len(p):len(p)]
+	for n < most && len(p) >= size && len(p) >= 8 {
+		w := binary.LittleEndian.Uint64(p)
+		o := w >> offset
+		if w&mask != same || o&0x7f|o>>1&second >= below {
+			break
+		}
+		p = p[size:]
+		n++
+	}
+	return n
 }
 
 // quickLong reads a timestamp delta of two to five bytes at b[1]; it takes up b[1:next], and next is 0 if it is longer.

@@ -379,6 +379,62 @@ func TestRecordsFromPassesOverOrdinaryRecords(t *testing.T) {
 	}
 }
 
+// Records as long as the one before are passed over in a loop of their own, and not all of them are otherwise like it.
+func TestRecordsFromAmongThoseOfOneLengthGivesAllFromAnOffset(t *testing.T) {
+	const size = 120
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewBuilder(BuilderOptions{})
+		gaps := rapid.SampledFrom([][]int64{{0}, {0, 0, 0, 1}, {0, 0, 0, 20, 60}, {0, 0, 0, 8130}}).Draw(t, "gaps")
+		times := rapid.SampledFrom([][]int64{{1}, {0, 1, 2}, {0, 0, 0, 0, 64, 9000}}).Draw(t, "times")
+		var offsets []int64
+		for next := int64(0); len(offsets) < 80; next++ {
+			next += rapid.SampledFrom(gaps).Draw(t, "gap")
+			r := Record{Offset: next}
+			delta := rapid.SampledFrom(times).Draw(t, "time")
+			if r.Timestamp = now + delta; len(offsets) == 0 {
+				r.Timestamp, delta = now, 0
+			}
+			r.Value = make([]byte, size)
+			r.Value = r.Value[:size-int(r.bodySize(delta, next)-size)]
+			require.EqualValues(t, size, r.bodySize(delta, next))
+			require.NoError(t, b.AddAt(r))
+			offsets = append(offsets, next)
+		}
+		batch, err := b.Finish()
+		require.NoError(t, err)
+		for i := range offsets {
+			at := i
+			for got, err := range batch.RecordsFrom(nil, offsets[i]) {
+				require.NoError(t, err)
+				if got.Offset >= offsets[i] {
+					require.Equal(t, offsets[at], got.Offset)
+					at++
+				}
+			}
+			require.Equal(t, len(offsets), at)
+		}
+	})
+}
+
+// The end of a batch is looked at, too, by who wants nothing that is in it.
+func TestRecordsFromBehindTheLastOneSeesBytesLeftOver(t *testing.T) {
+	r := Record{Key: make([]byte, 16), Value: make([]byte, 100)}
+	for n := 1; n < 10; n++ {
+		var records []Record
+		for i := range n {
+			r.Offset, r.Timestamp = int64(i), now
+			records = append(records, r)
+		}
+		batch := buildAll(t, BuilderOptions{}, 0, records...)
+		batch.b = append(batch.b, 0)
+		var seen error
+		for _, err := range batch.RecordsFrom(nil, 1000) {
+			seen = err
+		}
+		require.ErrorIs(t, seen, ErrCorrupt, "%d records", n)
+	}
+}
+
 // AddRef makes the batches that Add makes.
 func TestAddRefIsAddWithTheTimeOfTheCaller(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
