@@ -114,7 +114,11 @@ func (h *Handle) carry(ctx context.Context, c *call, wait bool) (log.Appended, e
 		<-r.slots
 		return nothing, err
 	}
-	if !r.post(mail{call: c}) {
+	post := r.serve
+	if !wait {
+		post = func(c *call) bool { return r.post(mail{call: c}) }
+	}
+	if !post(c) {
 		<-r.slots
 		return nothing, h.gone()
 	}

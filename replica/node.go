@@ -300,18 +300,22 @@ func (n *Node) deliver(e Envelope) {
 	switch m := e.Message.(type) {
 	case FetchRequest:
 		consumer := m.From == NoNode
-		if !consumer {
+		if !consumer && m.From != e.From {
 			m.From = e.From
+			e.Message = m
 		}
 		if r != nil {
-			r.post(mail{event: m, remote: true, from: e.From})
+			r.postBy(mail{event: e.Message, remote: true, from: e.From}, e.on.by)
 			return
 		}
 		n.answer(e.From, e.Partition, m.Tag, consumer, refusal(UnknownTopicOrPartition))
 	case FetchResponse:
-		m.From = e.From
+		if m.From != e.From {
+			m.From = e.From
+			e.Message = m
+		}
 		if r != nil {
-			r.post(mail{event: m, remote: true, from: e.From})
+			r.postBy(mail{event: e.Message, remote: true, from: e.From}, e.on.by)
 		}
 	case EpochRequest:
 		m.From = NoNode
@@ -362,12 +366,16 @@ func (n *Node) deliver(e Envelope) {
 
 // answer sends the Result of a request, to a follower or to who asked as a client.
 func (n *Node) answer(to NodeID, tp log.TopicPartition, tag uint64, client bool, res Result) {
+	n.answerBy(passing{}, to, tp, tag, client, res)
+}
+
+func (n *Node) answerBy(on passing, to NodeID, tp log.TopicPartition, tag uint64, client bool, res Result) {
 	res.Cause = farError(res.Cause)
 	if client {
 		n.send(to, tp, Answer{From: n.conf.Self, Tag: tag, Result: res})
 		return
 	}
-	n.send(to, tp, FetchResponse{From: n.conf.Self, Tag: tag, Result: res})
+	n.sendBy(on, to, tp, FetchResponse{From: n.conf.Self, Tag: tag, Result: res})
 }
 
 // lost has whoever waits for an answer of a node ask again.
@@ -392,9 +400,20 @@ func (n *Node) lost(node NodeID) {
 }
 
 // send hands a message to the transport, or to this node itself: no transport need know the way there.
-func (n *Node) send(to NodeID, tp log.TopicPartition, m Message) {
+func (n *Node) send(to NodeID, tp log.TopicPartition, m Message) { n.sendBy(passing{}, to, tp, m) }
+
+// passing goes from node to node beside a message, within a process.
+type passing struct {
+	by *worker // whose turn it was sent in: the receiver's can be next. nil: it cannot
+}
+
+func (n *Node) sendBy(on passing, to NodeID, tp log.TopicPartition, m Message) {
 	if to == n.conf.Self {
 		n.deliver(Envelope{From: to, Partition: tp, Message: m})
+		return
+	}
+	if t, ok := n.conf.Transport.(localTransport); ok {
+		t.send(to, tp, m, on)
 		return
 	}
 	n.conf.Transport.Send(to, tp, m)

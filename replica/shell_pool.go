@@ -16,19 +16,20 @@ type pool struct {
 	running int
 	queue   []task
 	head    int
-	resting []chan task // of capacity 1; who rests last is called first. nil ends it
+	resting []*worker // who rests last is called first
 	closed  bool
 }
 
 // resters is how many goroutines rest.
 const resters = 4
 
-// task is a piece of work; more says that it is to be run again, after the others.
-type task interface{ run() (more bool) }
+// task is a piece of work; more says that it is to be run again, after the others. w is who runs it, nil if it is a goroutine that is
+// somebody else's.
+type task interface{ run(w *worker) (more bool) }
 
 type taskFunc func()
 
-func (f taskFunc) run() bool { f(); return false }
+func (f taskFunc) run(*worker) bool { f(); return false }
 
 func newPool(limit int) *pool {
 	p := &pool{limit: limit}
@@ -45,35 +46,55 @@ func (p *pool) submit(t task) {
 		return
 	}
 	p.running++
+	p.begin(t)
+}
+
+// begin has t, which is counted, run by who rests or is made for it. It ends what the caller holds of mu.
+func (p *pool) begin(t task) {
 	if last := len(p.resting) - 1; last >= 0 {
-		rests := p.resting[last]
+		w := p.resting[last]
 		p.resting = p.resting[:last]
 		p.mu.Unlock()
-		rests <- t
+		w.next <- t
+		return
+	}
+	p.all.Add(1)
+	p.mu.Unlock()
+	go p.work(t)
+}
+
+// lend counts a task that the caller will run or have run, as if it were submitted; false if too many are. giveBack or pass follow.
+func (p *pool) lend() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running >= p.limit {
+		return false
+	}
+	p.running++
+	return true
+}
+
+// pass has a task that was lent run here.
+func (p *pool) pass(t task) {
+	p.mu.Lock()
+	p.begin(t)
+}
+
+// giveBack is for when a task that was lent has run. Should anything wait, it is done here in its place.
+func (p *pool) giveBack(t task, more bool) {
+	p.mu.Lock()
+	if t = p.take(t, more); t != nil {
+		p.begin(t)
 		return
 	}
 	p.mu.Unlock()
-	p.all.Go(func() { p.work(t) })
 }
 
-func (p *pool) work(t task) {
-	rests := make(chan task, 1)
-	for t != nil {
-		again := t.run()
-		var rest bool
-		if t, rest = p.next(t, again, rests); rest {
-			t = <-rests
-		}
-	}
-}
-
-// next is the task to be run behind last, if there is one, or whether to rest until there is.
-func (p *pool) next(last task, again bool, rests chan task) (t task, rest bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// take is the task to be run behind last; nil if there is none, and then last is not counted any more. The caller holds mu.
+func (p *pool) take(last task, again bool) task {
 	if again {
 		if p.head == len(p.queue) {
-			return last, false
+			return last
 		}
 		p.queue = append(p.queue, last)
 	}
@@ -87,24 +108,76 @@ func (p *pool) next(last task, again bool, rests chan task) (t task, rest bool) 
 			clear(p.queue[n:])
 			p.queue, p.head = p.queue[:n], 0
 		}
-		return t, false
+		return t
 	}
 	if p.running--; p.running == 0 {
 		p.idle.Broadcast()
 	}
-	if p.closed || len(p.resting) >= resters {
-		return nil, false
+	return nil
+}
+
+// work is a goroutine's life.
+func (p *pool) work(t task) {
+	w := &worker{next: make(chan task, 1)}
+	for rest := false; t != nil || rest; {
+		if rest {
+			if t = <-w.next; t == nil {
+				break
+			}
+		}
+		if t, rest = p.after(w, t, t.run(w)); t != nil {
+			w.letGo()
+			continue
+		}
+		if w.then != nil {
+			r := w.then
+			w.then = nil
+			p.all.Done() // who closes p need not wait for another node's disk
+			r.node.fast.giveBack(r, r.run(nil))
+			if rest = p.back(w); !rest {
+				return
+			}
+		}
 	}
-	p.resting = append(p.resting, rests)
-	return nil, true
+	p.all.Done()
+}
+
+// after is what w goes on with: a task, or a rest, or neither.
+func (p *pool) after(w *worker, last task, more bool) (t task, rest bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t = p.take(last, more); t != nil || w.then != nil {
+		return t, false
+	}
+	return nil, p.rest(w)
+}
+
+// rest is false if enough do. The caller holds mu.
+func (p *pool) rest(w *worker) bool {
+	if p.closed || len(p.resting) >= resters {
+		return false
+	}
+	p.resting = append(p.resting, w)
+	return true
+}
+
+// back has a goroutine that was away rest, if it may.
+func (p *pool) back(w *worker) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.rest(w) {
+		return false
+	}
+	p.all.Add(1)
+	return true
 }
 
 // close ends the goroutines that rest and waits for all. Tasks that are submitted nevertheless still run.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
-	for _, rests := range p.resting {
-		rests <- nil
+	for _, w := range p.resting {
+		w.next <- nil
 	}
 	p.resting = nil
 	p.mu.Unlock()

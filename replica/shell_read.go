@@ -77,6 +77,7 @@ func (r *runner) readCold(l *log.Log, a Action) {
 func (r *runner) readWarm(l *log.Log, a *Action) Read {
 	s := &r.shared
 	if !s.fits(a) {
+		r.by.letGo()
 		*s = shared{offset: a.Offset, max: a.MaxBytes, isolation: a.Isolation, got: r.readRaw(l, a)}
 		s.ok = s.got.Err == nil
 	}

@@ -64,6 +64,7 @@ type runner struct {
 	fetchAt atomic.Int32            // where the last fetch was sent
 
 	// Of the running goroutine.
+	by         *worker // nil: a goroutine of somebody else's
 	conf       Config
 	opening    bool
 	held       []mail // came before the log was open
@@ -101,7 +102,10 @@ func newRunner(n *Node, tp log.TopicPartition) *runner {
 }
 
 // post never blocks. It is false if nobody will look at the mail.
-func (r *runner) post(m mail) bool {
+func (r *runner) post(m mail) bool { return r.postBy(m, nil) }
+
+// postBy has by take the runner up, if it can.
+func (r *runner) postBy(m mail, by *worker) bool {
 	r.mailMu.Lock()
 	size := int64(0)
 	if e, ok := m.event.(Message); ok {
@@ -119,18 +123,48 @@ func (r *runner) post(m mail) bool {
 	wake := !r.awake
 	r.awake = true
 	r.mailMu.Unlock()
-	if wake {
+	if wake && !by.takeUp(r) {
 		r.node.fast.submit(r)
 	}
 	return true
 }
 
+// serve is post for a call whose caller waits for the answer. Where nothing else is to be done its goroutine does it: nobody else need
+// be woken, and what may hold it up there is what would hold up the answer anyway.
+func (r *runner) serve(c *call) bool {
+	r.mailMu.Lock()
+	if r.closed || r.awake {
+		r.mailMu.Unlock()
+		return r.post(mail{call: c})
+	}
+	r.awake = true
+	r.mailMu.Unlock()
+	if !r.node.fast.lend() {
+		r.mailMu.Lock()
+		r.box = append(r.box, mail{call: c})
+		r.mailMu.Unlock()
+		r.node.fast.submit(r)
+		return true
+	}
+	r.lookAtLog()
+	r.take(mail{call: c})
+	r.arm()
+	r.lookAtRole()
+	r.mailMu.Lock()
+	more := len(r.box) > 0
+	r.awake = more
+	r.mailMu.Unlock()
+	r.node.fast.giveBack(r, more)
+	return true
+}
+
 // run is one turn in the pool.
-func (r *runner) run() (more bool) {
+func (r *runner) run(by *worker) (more bool) {
+	r.by = by
 	for done := 0; done < runEvents; {
 		r.mailMu.Lock()
 		if len(r.box) == 0 {
-			r.awake = false
+			r.by, r.awake = nil, false
 			r.mailMu.Unlock()
 			return false
 		}
@@ -140,6 +174,7 @@ func (r *runner) run() (more bool) {
 		r.mailMu.Unlock()
 		r.lookAtLog()
 		for i := range batch {
+			r.by.letGo()
 			r.take(batch[i])
 			batch[i] = mail{}
 		}
@@ -148,6 +183,7 @@ func (r *runner) run() (more bool) {
 		done += len(batch)
 		r.spare = batch[:0]
 	}
+	r.by = nil
 	return true
 }
 

@@ -79,7 +79,7 @@ func (r *runner) do(a *Action) Event {
 		a.Fetch.MaxBytes = min(a.Fetch.MaxBytes, l.Config().SegmentBytes) // no append takes more
 		r.fetchAt.Store(int32(a.To))
 		r.fetchTag = a.Fetch.Tag
-		r.node.send(a.To, r.tp, a.Fetch)
+		r.node.sendBy(passing{by: r.by}, a.To, r.tp, a.Fetch)
 	case Reply:
 		r.reply(a)
 	case ProposeISR:
@@ -163,6 +163,7 @@ func (r *runner) append(l *log.Log, a *Action) Event {
 	if ours && !c.begin() {
 		return Appended{Tag: a.Tag, Base: -1, Last: -1, AppendTime: -1, Err: context.Canceled, State: r.state(l)}
 	}
+	r.by.letGo()
 	r.shared = shared{}
 	var got log.Appended
 	var err error
@@ -207,7 +208,8 @@ func (r *runner) tell(to asker, res Result) {
 		if !to.client && len(res.Raw) == 0 {
 			r.node.window.leave(to.node, r)
 		}
-		r.node.answer(to.node, r.tp, to.tag, to.client, res)
+		on := passing{by: r.by}
+		r.node.answerBy(on, to.node, r.tp, to.tag, to.client, res)
 	}
 }
 

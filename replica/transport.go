@@ -81,4 +81,6 @@ type Envelope struct {
 	From      NodeID
 	Partition log.TopicPartition
 	Message   Message
+
+	on passing
 }

@@ -35,6 +35,7 @@ type Network struct {
 // end is where one node's messages go.
 type end struct {
 	deliver func(Envelope)
+	near    bool                // to a node, and nobody else sees what comes
 	late    *timeline[Envelope] // what takes its time
 	busy    sync.RWMutex        // read-locked by deliveries, so that none goes on when Serve has returned
 	over    bool                // guarded by busy
@@ -78,6 +79,10 @@ type localTransport struct {
 func (t localTransport) Self() NodeID { return t.self }
 
 func (t localTransport) Send(to NodeID, tp log.TopicPartition, m Message) {
+	t.send(to, tp, m, passing{})
+}
+
+func (t localTransport) send(to NodeID, tp log.TopicPartition, m Message, on passing) {
 	n := t.network
 	n.mu.RLock()
 	f := n.faults[[2]NodeID{t.self, to}]
@@ -95,6 +100,9 @@ func (t localTransport) Send(to NodeID, tp log.TopicPartition, m Message) {
 		if f.Delay > 0 {
 			e.late.add(time.Now().Add(rand.N(f.Delay)), env)
 		} else {
+			if e.near && times == 1 {
+				env.on = on
+			}
 			e.take(env)
 		}
 	}
@@ -109,12 +117,17 @@ func (e *end) take(env Envelope) {
 }
 
 func (t localTransport) Serve(ctx context.Context, deliver func(Envelope)) error {
-	return t.begin(deliver)(ctx)
+	return t.enter(deliver, false)(ctx)
 }
 
-// begin is the part of Serve that takes no time. What others sent while nobody served is lost, and they are told so.
+// begin is the part of a node's Serve that takes no time.
 func (t localTransport) begin(deliver func(Envelope)) (serve func(context.Context) error) {
-	n, e := t.network, &end{deliver: deliver, late: newTimeline[Envelope]()}
+	return t.enter(deliver, true)
+}
+
+// enter is the beginning of Serve. What others sent while nobody served is lost, and they are told so.
+func (t localTransport) enter(deliver func(Envelope), near bool) (serve func(context.Context) error) {
+	n, e := t.network, &end{deliver: deliver, near: near, late: newTimeline[Envelope]()}
 	n.mu.Lock()
 	if n.ends[t.self] != nil {
 		n.mu.Unlock()
