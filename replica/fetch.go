@@ -280,8 +280,8 @@ func (p *Partition) wakeOne(i int, consumers bool) {
 	}
 }
 
-// awaits says that a follower waits for what begins at offset.
-func (p *Partition) awaits(offset int64) bool {
+// awaited says that a follower waits for what begins at offset.
+func (p *Partition) awaited(offset int64) bool {
 	if p.fetches.waiting == 0 {
 		return false
 	}

@@ -75,10 +75,15 @@ func (p *Partition) expireFollow() {
 	p.settle()
 }
 
+// awaits says that e answers the fetch under way.
+func (p *Partition) awaits(e *FetchResponse) bool {
+	return p.role == Follower && e.Tag != 0 && e.Tag == p.follow.tag && e.From == p.leader
+}
+
 // fetched takes the leader's answer to the fetch under way; any other is too late.
 func (p *Partition) fetched(e FetchResponse) {
 	f := &p.follow
-	if p.role != Follower || e.Tag == 0 || e.Tag != f.tag || e.From != p.leader {
+	if !p.awaits(&e) {
 		p.counts.StaleEventsIgnored++
 		return
 	}

@@ -315,7 +315,7 @@ func (n *Node) deliver(e Envelope) {
 			e.Message = m
 		}
 		if r != nil {
-			r.postBy(mail{event: e.Message, remote: true, from: e.From}, e.on.by)
+			r.postBy(mail{event: e.Message, lease: e.on.lease, remote: true, from: e.From}, e.on.by)
 		}
 	case EpochRequest:
 		m.From = NoNode
@@ -404,7 +404,8 @@ func (n *Node) send(to NodeID, tp log.TopicPartition, m Message) { n.sendBy(pass
 
 // passing goes from node to node beside a message, within a process.
 type passing struct {
-	by *worker // whose turn it was sent in: the receiver's can be next. nil: it cannot
+	by    *worker // whose turn it was sent in: the receiver's can be next. nil: it cannot
+	lease *lease  // of its records, held for the receiver; nil: they are not lent
 }
 
 func (n *Node) sendBy(on passing, to NodeID, tp log.TopicPartition, m Message) {

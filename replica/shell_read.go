@@ -17,23 +17,37 @@ type shared struct {
 	max       int64
 	isolation log.Isolation
 	got       Read
+	lease     *lease // of its bytes; nil: they are whoever's gets them
 }
 
 func (s *shared) fits(a *Action) bool {
 	return s.ok && s.offset == a.Offset && s.isolation == a.Isolation && (s.appended || s.max == a.MaxBytes)
 }
 
+// unshare is for when others may write, or the step ends.
+func (r *runner) unshare() {
+	r.shared.lease.free()
+	r.shared = shared{}
+}
+
 // share keeps a copy of the batch that was appended just now, if a follower waits for it. The bytes themselves are the producer's again.
 func (r *runner) share(got log.Appended, raw []byte) {
-	if got.Duplicate || !r.core.awaits(got.Base) {
+	if got.Duplicate || !r.core.awaited(got.Base) {
 		return
 	}
 	b, err := record.View(raw)
 	if err != nil || b.BaseOffset() != got.Base || b.LastOffset() != got.Last || got.Base == 0 {
 		return // the log has it otherwise: compressed anew. At 0 there is no telling
 	}
-	raw = bytes.Clone(raw)
-	r.shared = shared{ok: true, appended: true, offset: got.Base, isolation: log.LogEnd, got: Read{Raw: raw, Bytes: int64(len(raw)), Next: got.Last + 1}}
+	lent := newLease(int64(len(raw)))
+	if lent != nil {
+		copy(lent.raw, raw)
+		raw = lent.raw
+	} else {
+		raw = bytes.Clone(raw)
+	}
+	r.shared = shared{ok: true, appended: true, offset: got.Base, isolation: log.LogEnd, lease: lent,
+		got: Read{Raw: raw, Bytes: int64(len(raw)), Next: got.Last + 1}}
 }
 
 // readLater reads once less is under way to the follower.
@@ -66,7 +80,7 @@ func (r *runner) read(l *log.Log, a *Action) Event {
 func (r *runner) readCold(l *log.Log, a Action) {
 	life := r.life
 	r.node.slow.submit(taskFunc(func() {
-		e := r.readRaw(l, &a)
+		e, _ := r.readRaw(l, &a, false)
 		if a.To >= 0 {
 			r.node.window.settle(a.To, r, e.Bytes)
 		}
@@ -78,7 +92,9 @@ func (r *runner) readWarm(l *log.Log, a *Action) Read {
 	s := &r.shared
 	if !s.fits(a) {
 		r.by.letGo()
-		*s = shared{offset: a.Offset, max: a.MaxBytes, isolation: a.Isolation, got: r.readRaw(l, a)}
+		r.unshare()
+		s.offset, s.max, s.isolation = a.Offset, a.MaxBytes, a.Isolation
+		s.got, s.lease = r.readRaw(l, a, a.To >= 0)
 		s.ok = s.got.Err == nil
 	}
 	e := s.got
@@ -86,30 +102,38 @@ func (r *runner) readWarm(l *log.Log, a *Action) Read {
 	return e
 }
 
-// readRaw is safe to run beside everything else.
-func (r *runner) readRaw(l *log.Log, a *Action) Read {
-	e := Read{Tag: a.Tag, Next: a.Offset}
+// readRaw is safe to run beside everything else. The bytes are lent if that is asked for and they are not many.
+func (r *runner) readRaw(l *log.Log, a *Action, lend bool) (e Read, lent *lease) {
+	e = Read{Tag: a.Tag, Next: a.Offset}
 	f, err := l.Fetch(r.node.ctx, a.Offset, log.FetchOptions{Isolation: a.Isolation, MaxBytes: a.MaxBytes, WholeBatches: true})
 	if err != nil {
 		e.Err = err
-		return e
+		return e, nil
 	}
 	defer f.Close()
-	raw := make([]byte, f.Len())
+	var raw []byte
+	if lend {
+		lent = newLease(f.Len())
+	}
+	if lent != nil {
+		raw = lent.raw
+	} else {
+		raw = make([]byte, f.Len())
+	}
 	if n, err := f.ReadAt(raw, 0); n < len(raw) && err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
 		e.Err = err
-		return e
+		return e, lent
 	}
 	if next, ok := behind(raw); ok {
 		e.Next = max(e.Next, next)
 	} else if e.Next, e.Err = f.NextOffset(); e.Err != nil { // which says where the damage is
-		return e
+		return e, lent
 	}
 	e.Raw, e.Bytes, e.Aborted = raw, int64(len(raw)), f.Aborted()
-	return e
+	return e, lent
 }
 
 // behind is the offset behind whole batches, -1 if there are none; false if one is damaged.

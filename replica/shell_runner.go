@@ -18,6 +18,7 @@ const (
 // mail is what waits for a runner: one of its fields.
 type mail struct {
 	event     Event
+	lease     *lease       // of its records
 	call      *call        // of a Handle
 	question  *question    // of a Handle
 	withdrawn bool         // nobody waits for the question any more
@@ -260,6 +261,13 @@ func (r *runner) take(m mail) {
 			e.Extra = c
 			r.step(e)
 			return
+		case FetchResponse:
+			awaited := r.core.awaits(&e)
+			r.step(m.event)
+			if awaited && r.core.work.kind == 0 { // else they may be looked at again. One that is not awaited may come to be
+				m.lease.free()
+			}
+			return
 		case Assign:
 			if r.remake(e) {
 				return
@@ -302,7 +310,7 @@ func (r *runner) step(e Event) {
 		}
 		clear(r.actions)
 	}
-	r.shared = shared{}
+	r.unshare()
 }
 
 // lookAtLog notices what happened to the log by itself: retention, or the host, raised its start.

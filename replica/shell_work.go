@@ -164,7 +164,7 @@ func (r *runner) append(l *log.Log, a *Action) Event {
 		return Appended{Tag: a.Tag, Base: -1, Last: -1, AppendTime: -1, Err: context.Canceled, State: r.state(l)}
 	}
 	r.by.letGo()
-	r.shared = shared{}
+	r.unshare()
 	var got log.Appended
 	var err error
 	if ours && c.marker != nil {
@@ -209,6 +209,9 @@ func (r *runner) tell(to asker, res Result) {
 			r.node.window.leave(to.node, r)
 		}
 		on := passing{by: r.by}
+		if r.shared.lease.of(res.Raw) {
+			on.lease = r.shared.lease.hold() // who gets it without a word of that keeps it
+		}
 		r.node.answerBy(on, to.node, r.tp, to.tag, to.client, res)
 	}
 }
