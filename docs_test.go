@@ -25,12 +25,13 @@ var tables = []struct{ list, page, title, about string }{
 			"Where the two differ on purpose the test says so."},
 	{"docs/reports.txt", "docs/reports.md", "Reports",
 		"Public bug reports of other log stores, and the test here that replays each one."},
+	{"docs/invariants.txt", "docs/invariants.md", "Invariants", "What always holds, and the tests that would see it broken."},
 	{"docs/traps.txt", "docs/traps.md", "Traps",
 		"What is easily got wrong about Kafka's files, and the places where a crash hurts, each with the test that would see it."},
 }
 
 // The tables of what is tested are made from the tests themselves.
-func TestTablesOfScenariosReportsAndTrapsAreCurrent(t *testing.T) {
+func TestTablesAreCurrent(t *testing.T) {
 	shown := mentions(t)
 	for _, table := range tables {
 		page, missing := tablePage(t, table.list, table.title, table.about, shown)
