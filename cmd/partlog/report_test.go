@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,10 +101,10 @@ func TestDamageIsRedAndToldWithItsPlace(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, raw, 0o644))
 	text := pageOf(t, exitFound, root)
 	for _, want := range []string{"<h3>Damage</h3>", `<code>t-0/00000000000000000003.log</code>, byte 0, offset 3`, `class="seg bad"`, "DAMAGE", "<b>!</b> damage at offset 3",
-		"Not all could be read", `<tr class="bad"><th scope="row">3</th>`} {
+		"Not all could be read", `<tr class="bad"><th scope="row" data-h="from offset">3</th>`} {
 		require.Contains(t, text, want)
 	}
-	require.Equal(t, 2, strings.Count(text, "<td>3</td>"), "the records of the other segments were read")
+	require.Equal(t, 2, strings.Count(text, `<td data-h="records">3</td>`), "the records of the other segments were read")
 	text = pageOf(t, exitOK, root, "--quick")
 	require.NotContains(t, text, "<h3>Damage</h3>")
 	require.Contains(t, text, "not verified")
@@ -117,7 +118,7 @@ func TestWhatLiesBehindDamageInTheSameSegmentIsCounted(t *testing.T) {
 	raw[70+65] ^= 1 // in the second of four batches
 	require.NoError(t, os.WriteFile(file, raw, 0o644))
 	text := pageOf(t, exitFound, root)
-	require.Contains(t, text, "<td>3 read</td>")
+	require.Contains(t, text, `<td data-h="records">3 read</td>`)
 	require.Contains(t, text, "readable again from offset 2")
 }
 
@@ -227,5 +228,26 @@ func TestAReportGoesToAFileWholeOrNotAtAll(t *testing.T) {
 		r := runIn(t, c.args...)
 		require.Equal(t, exitFailed, r.code, c.args)
 		require.Contains(t, r.err, c.want, c.args)
+	}
+}
+
+// On a narrow screen the wide tables are lists: each cell says what its column is called.
+func TestEachCellOfAWideTableNamesItsColumn(t *testing.T) {
+	_, dir := goldenFolder(t, "txn-open")
+	text := pageOf(t, exitOK, filepath.Dir(dir), "--now=2030-01-01", "--config", "retention.ms=1", "--config", "retention.bytes=-1")
+	tables := strings.Split(text, `<div class="wrap cards"`)[1:]
+	require.Len(t, tables, 2, "open transactions and segments")
+	for _, table := range tables {
+		head, body, ok := strings.Cut(table[:strings.Index(table, "</table>")], "</thead>")
+		require.True(t, ok)
+		var want, got []string
+		for _, m := range regexp.MustCompile(`<th scope="col"[^>]*>([^<]*)<`).FindAllStringSubmatch(head, -1) {
+			want = append(want, m[1])
+		}
+		for _, m := range regexp.MustCompile(`<t[hd][^>]* data-h="([^"]*)"`).FindAllStringSubmatch(body, -1) {
+			got = append(got, m[1])
+		}
+		require.NotEmpty(t, want)
+		require.Equal(t, slices.Repeat(want, strings.Count(body, "<tr")), got)
 	}
 }
