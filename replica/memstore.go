@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"context"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -19,6 +20,7 @@ type MemStore struct {
 	entries  map[string]memEntry
 	revision int64
 	watches  map[*memWatch]bool
+	sessions map[*memSession]bool // that are not over
 }
 
 type memEntry struct {
@@ -29,7 +31,7 @@ type memEntry struct {
 
 // NewMemStore makes an empty one.
 func NewMemStore() *MemStore {
-	return &MemStore{entries: make(map[string]memEntry), watches: make(map[*memWatch]bool)}
+	return &MemStore{entries: make(map[string]memEntry), watches: make(map[*memWatch]bool), sessions: make(map[*memSession]bool)}
 }
 
 func (e memEntry) versioned(key string) Versioned {
@@ -146,6 +148,7 @@ func (m *MemStore) changed(key string) {
 type memWatch struct {
 	prefix  string
 	pending map[string]bool // keys that changed since they were last given; guarded by MemStore.mu
+	over    bool            // the store was restored; guarded by MemStore.mu
 	wake    chan struct{}   // holds one token while pending is not empty
 }
 
@@ -180,6 +183,13 @@ func (m *MemStore) Watch(ctx context.Context, prefix string) iter.Seq2[Versioned
 				return
 			case <-w.wake:
 			}
+			m.mu.Lock()
+			over := w.over
+			m.mu.Unlock()
+			if over {
+				yield(Versioned{}, ErrRestored)
+				return
+			}
 		}
 	}
 }
@@ -207,7 +217,11 @@ func (m *MemStore) Session(ctx context.Context, _ time.Duration) (Session, error
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return &memSession{store: m, done: make(chan struct{})}, nil
+	s := &memSession{store: m, done: make(chan struct{})}
+	m.mu.Lock()
+	m.sessions[s] = true
+	m.mu.Unlock()
+	return s, nil
 }
 
 func (s *memSession) Commit(ctx context.Context, tx Transaction) ([]int64, error) {
@@ -232,12 +246,58 @@ func (m *MemStore) Expire(session Session) {
 	if s.over {
 		return
 	}
-	s.over = true
-	close(s.done)
+	m.end(s)
 	m.revision++
 	for key, e := range m.entries {
 		if e.owner == s {
 			m.write(Write{Key: key}, nil)
+		}
+	}
+}
+
+// end marks a session as over. Under m.mu.
+func (m *MemStore) end(s *memSession) {
+	s.over = true
+	close(s.done)
+	delete(m.sessions, s)
+}
+
+// ErrRestored ends the watches of a MemStore that was restored.
+var ErrRestored = errors.New("replica: the store was restored from a snapshot")
+
+// MemSnapshot is what a MemStore held at a moment.
+type MemSnapshot struct {
+	entries  map[string]memEntry
+	revision int64
+}
+
+// Snapshot is a backup, without what sessions own.
+func (m *MemStore) Snapshot() MemSnapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := MemSnapshot{entries: make(map[string]memEntry), revision: m.revision}
+	for key, e := range m.entries {
+		if e.owner == nil {
+			s.entries[key] = e
+		}
+	}
+	return s
+}
+
+// Restore makes the store what it was: all that was written since is lost, versions and Created begin again from there, sessions
+// are over and watches end.
+func (m *MemStore) Restore(s MemSnapshot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entries, m.revision = maps.Clone(s.entries), s.revision
+	for one := range m.sessions {
+		m.end(one)
+	}
+	for w := range m.watches {
+		w.over = true
+		select {
+		case w.wake <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -229,3 +229,41 @@ func TestTransactionsAreWholeOrNothing(t *testing.T) {
 		}
 	})
 }
+
+// A store that is restored is what it was, and everybody who leans on it notices.
+func TestARestoredMemStoreIsWhatItWas(t *testing.T) {
+	m := NewMemStore()
+	put := func(key, value string) {
+		_, err := Put(t.Context(), m, key, []byte(value), AnyVersion)
+		require.NoError(t, err)
+	}
+	put("/a", "1")
+	s, err := m.Session(t.Context(), time.Second)
+	require.NoError(t, err)
+	_, err = s.Commit(t.Context(), Transaction{Writes: []Write{{Key: "/mine", Value: []byte("x"), Ephemeral: true}}})
+	require.NoError(t, err)
+	backup := m.Snapshot()
+	put("/a", "2")
+	put("/b", "1")
+	var last error
+	for v, err := range m.Watch(t.Context(), "/") {
+		if last = err; err == nil && v.Key == "" {
+			m.Restore(backup)
+		}
+	}
+	require.ErrorIs(t, last, ErrRestored)
+	<-s.Done()
+	require.NoError(t, s.Close())
+	all, err := m.List(t.Context(), "/")
+	require.NoError(t, err)
+	require.Equal(t, []Versioned{{Key: "/a", Value: []byte("1"), Version: 1, Created: 1}}, all)
+	put("/c", "1")
+	v, err := m.Get(t.Context(), "/c")
+	require.NoError(t, err)
+	require.EqualValues(t, 3, v.Created, "given out a second time")
+	put("/a", "3")
+	m.Restore(backup)
+	v, err = m.Get(t.Context(), "/a")
+	require.NoError(t, err)
+	require.Equal(t, "1", string(v.Value), "a backup can be used again")
+}

@@ -37,7 +37,7 @@ func (c *Core) seen(v replica.Versioned) {
 		c.down(id)
 		return
 	}
-	c.up(id, r, v.Created)
+	c.up(id, r, r.epoch(v.Created))
 }
 
 // up is a node that is there: newly registered, or it told us something.

@@ -23,6 +23,8 @@
 //	/controller_epoch                    nobody, never gone   "7": how often somebody began to; its version guards all writes below
 //	/cluster/id                          nobody, never gone   {"version":"1","id":"…"}: the cluster that the store is of; a member that
 //	                                                          finds another, or none where there was one, believes nothing else here
+//	/cluster/restored                    nobody               {"version":1,"times":1}: how often the store was restored (AfterRestore);
+//	                                                          broker epochs are above those from before
 //	/brokers/ids/1                       node's session       Kafka's version 5, and "previous_broker_epoch", "fenced"; created at the
 //	                                                          broker epoch
 //	/brokers/registrations/1             controller           {"version":1,"broker_epoch":42,"rack":"a","fenced":false,

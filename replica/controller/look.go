@@ -147,7 +147,7 @@ func decodePresent(id replica.NodeID, v replica.Versioned) (Present, error) {
 	if err := json.Unmarshal(v.Value, &r); err != nil {
 		return p, fmt.Errorf("%s: %w", v.Key, err)
 	}
-	return Present{id, v.Created, r.Host, r.Port, r.rack(), r.Fenced}, nil
+	return Present{id, r.epoch(v.Created), r.Host, r.Port, r.rack(), r.Fenced}, nil
 }
 
 // LookupNode reads whether a node is registered, and where it is.

@@ -35,7 +35,11 @@ type registration struct {
 	Rack          *string  `json:"rack,omitempty"`
 	PreviousEpoch int64    `json:"previous_broker_epoch"`
 	Fenced        bool     `json:"fenced,omitempty"`
+	Restored      int64    `json:"restored,omitempty"` // what RestoredKey said
 }
+
+// epoch is the broker epoch of a registration whose key was created then.
+func (r registration) epoch(created int64) int64 { return created + r.Restored*brokerEpochStep }
 
 func (r registration) rack() string {
 	if r.Rack == nil {
@@ -66,7 +70,11 @@ func Register(ctx context.Context, s replica.Store, session replica.Session, r R
 	if r.Rack != "" {
 		node.value.Rack = &r.Rack
 	}
-	err := node.write(ctx)
+	var err error
+	if node.value.Restored, err = Restored(ctx, s); err != nil {
+		return nil, fmt.Errorf("register node %d: %w", r.Node, err)
+	}
+	err = node.write(ctx)
 	if errors.Is(err, replica.ErrConflict) {
 		err = fmt.Errorf("%w: %w", ErrNodeInUse, err)
 	}
@@ -80,7 +88,7 @@ func Register(ctx context.Context, s replica.Store, session replica.Session, r R
 	if err != nil {
 		return nil, fmt.Errorf("register node %d: %w", r.Node, err)
 	}
-	node.store, node.epoch = s, v.Created
+	node.store, node.epoch = s, node.value.epoch(v.Created)
 	return node, nil
 }
 
@@ -108,7 +116,7 @@ func (n *Registered) wasWritten(ctx context.Context, conflict error) error {
 	if err != nil {
 		return err
 	}
-	if v.Created != n.epoch || !bytes.Equal(v.Value, encode(n.value)) {
+	if n.value.epoch(v.Created) != n.epoch || !bytes.Equal(v.Value, encode(n.value)) {
 		return conflict
 	}
 	n.version = v.Version

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -26,12 +27,15 @@ type board struct {
 	nodes    map[replica.NodeID]replica.Peer // as a controller knows them
 	settings settings
 	led      map[log.TopicPartition]int32 // leader epochs of an earlier life, in which this node must not lead again
+	restored atomic.Int64                 // how often the store was restored from a backup, when it was asked last
 }
 
 // part is a partition.
 type part struct {
 	news  controller.News
 	round int // of the watch that told it last
+	// restored is how often the store had been restored when it was told last that the partition is there.
+	restored int64
 }
 
 func (b *board) init(self replica.NodeID) {
@@ -85,6 +89,9 @@ func (b *board) note(n controller.News) {
 		return
 	}
 	p.news, p.round = n, b.round
+	if !n.Deleted {
+		p.restored = b.restored.Load()
+	}
 	b.dirty[tp] = true
 }
 
@@ -150,6 +157,16 @@ func (b *board) life(node replica.NodeID) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.nodes[node].BrokerEpoch
+}
+
+// heard is how often the store had been restored when it was told last that a partition is there.
+func (b *board) heard(tp log.TopicPartition) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.parts[tp]; p != nil {
+		return p.restored
+	}
+	return 0
 }
 
 // take is what the node has to be told; wake is closed when there is more.

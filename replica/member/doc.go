@@ -36,7 +36,12 @@
 //     replica is deleted.
 //   - A store that came back empty, or is another cluster's, is not believed (ErrOtherCluster): the member does not register with
 //     it, and its replicas stay. What the cluster is the Dir's meta.properties say (log.DirConfig.ClusterID), else the store the
-//     first time it is asked. So a store is restored from a backup with its /cluster/id, last.
+//     first time it is asked.
+//   - A store that was restored from a backup has lost what was decided since, and would give out epochs a second time. Before a
+//     member can reach it controller.AfterRestore must be called, which raises them all: then members take its word again, whether
+//     they ran on or not. So what must not be reached yet is restored without its /cluster/id, which comes last. Topics that were
+//     made after the backup, and are not there any more, are not taken for deleted: their replicas stop, and their logs stay until
+//     the process starts anew (Config.Strays). What sessions own must not come back with the backup.
 //   - A topic that is deleted and made anew is another topic: the old replica goes before the new one is made.
 //   - A leader whose disk fails gives the partition to another in-sync replica, and catches up as a follower when the disk is well
 //     again: it looks after growing pauses. One that is alone in sync, or whose disk is full, refuses what it cannot write, and leads

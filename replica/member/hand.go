@@ -2,6 +2,7 @@ package member
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -9,9 +10,15 @@ import (
 	"github.com/partlog/partlog/replica/controller"
 )
 
+// told is what the node was told last of a replica here.
+type told struct {
+	id       [16]byte // of the topic
+	restored int64    // how often the store had been restored when it said so
+}
+
 // hand passes on to the node what the store says.
 func (m *Member) hand() {
-	told := map[log.TopicPartition][16]byte{} // topic ids of the replicas here
+	known := map[log.TopicPartition]told{}
 	for {
 		peers, parts, wake := m.board.take()
 		for _, p := range peers {
@@ -19,7 +26,7 @@ func (m *Member) hand() {
 		}
 		var failed []controller.News
 		for _, n := range parts {
-			if err := m.pass(n, told); err != nil {
+			if err := m.pass(n, known); err != nil {
 				m.trouble(err)
 				failed = append(failed, n)
 			}
@@ -40,17 +47,24 @@ func (m *Member) hand() {
 }
 
 // pass tells the node of one partition.
-func (m *Member) pass(n controller.News, told map[log.TopicPartition][16]byte) error {
+func (m *Member) pass(n controller.News, known map[log.TopicPartition]told) error {
 	tp := n.Partition
-	id, here := told[tp]
-	if here && (n.Deleted || id != n.TopicID) {
-		if still, err := m.believe(n); err != nil || !still {
+	last, here := known[tp]
+	other := here && last.id != n.TopicID
+	if here && (n.Deleted || other) {
+		still, lost, err := m.believe(n, last)
+		switch {
+		case err != nil || !still:
 			return err
+		case lost:
+			_ = m.node.Stop(tp, replica.Stop{LeaderEpoch: -1})
+			m.trouble(fmt.Errorf("member: topic %s with the id %x %w", tp.Topic, last.id, errLost))
+			return nil
 		}
 	}
-	if gone := !m.board.mineToo(n); gone || here && id != n.TopicID {
+	if gone := !m.board.mineToo(n); gone || other {
 		_ = m.node.Stop(tp, replica.Stop{Delete: true, LeaderEpoch: -1}) // there may be none
-		delete(told, tp)
+		delete(known, tp)
 		if gone {
 			return nil
 		}
@@ -68,7 +82,7 @@ func (m *Member) pass(n controller.News, told map[log.TopicPartition][16]byte) e
 		return nil
 	}
 	if err == nil {
-		told[tp] = n.TopicID
+		known[tp] = told{n.TopicID, m.board.heard(tp)}
 	}
 	return err
 }

@@ -18,6 +18,9 @@ type identity struct {
 	id     string        // "": not known yet
 }
 
+// errLost: a topic is not in the store any more, because the store has lost it.
+var errLost = errors.New("is not in the store that was restored from a backup; its log here is left as it is, and has no role until the process starts anew")
+
 // sameCluster finds out whether the store is that of this member's cluster. What the cluster is the Dir's meta.properties say;
 // if they do not, the store does when it is asked first.
 func (m *Member) sameCluster(ctx context.Context) error {
@@ -33,6 +36,11 @@ func (m *Member) sameCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	times, err := controller.Restored(ctx, m.store)
+	if err != nil {
+		return err
+	}
+	m.board.restored.Store(times)
 	want := m.identity.id
 	if want == "" {
 		want = m.conf.Dir.Identity().ClusterID
@@ -57,16 +65,19 @@ func (m *Member) sameCluster(ctx context.Context) error {
 
 // believe asks the store once more before the log of a replica is deleted because its topic is gone, or another has its name.
 // false: it says something else by now, which was put on the board.
-func (m *Member) believe(n controller.News) (bool, error) {
+//
+// Of a topic that was told of before the store was restored from a backup it cannot be known whether it was deleted: lost is true.
+func (m *Member) believe(n controller.News, told told) (still, lost bool, err error) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.conf.ask())
 	defer cancel()
 	now, err := controller.Lookup(ctx, m.store, n.Partition)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	if now.Deleted != n.Deleted || now.TopicID != n.TopicID {
 		m.board.tell(now)
-		return false, nil
+		return false, false, nil
 	}
-	return true, m.sameCluster(ctx) // last: of a store that is being restored, the id may come last
+	err = m.sameCluster(ctx) // last: of a store that is being restored, the id may come last
+	return true, m.board.restored.Load() != told.restored, err
 }
