@@ -77,6 +77,9 @@ type Fetched struct {
 
 // fetched is a Result as a consumer wants it.
 func fetched(tp log.TopicPartition, e *FetchRequest, res Result) (*Fetched, error) {
+	if res.Err == OffsetOutOfRange && res.LogStart >= 0 {
+		res.Cause = &log.OffsetRangeError{Offset: e.Offset, LogStart: res.LogStart, LogEnd: res.LogEnd}
+	}
 	if res.Err != None {
 		return nil, refused(tp, fetchFrom, res)
 	}
@@ -157,7 +160,7 @@ func (f *Fetched) aborted(b record.Batch) bool {
 }
 
 // Fetch reads what a consumer may see, from a leader or, up to its own high watermark, a follower. At the end it is empty,
-// without error, or waits as asked. *RefusedError: OffsetOutOfRange, FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower
+// without error, or waits as asked. *RefusedError: OffsetOutOfRange (its Cause is a *log.OffsetRangeError with the offsets there are), FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower
 // and what else Kafka answers; *log.ConfigError; ctx's error; ErrNodeClosed, ErrNoReplica.
 func (h *Handle) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetched, error) {
 	if err := o.validate(offset); err != nil {

@@ -86,5 +86,17 @@ func (c ErrorCode) String() string {
 	return "ERROR_" + strconv.Itoa(int(c))
 }
 
+// NotEnoughReplicasError says how many replicas are in sync. It is the Cause of a *RefusedError with NotEnoughReplicas, and stands
+// in a *log.UnconfirmedError beside NotEnoughReplicasAfterAppend.
+type NotEnoughReplicasError struct {
+	InSync int // with the leader
+	MinISR int // min.insync.replicas, no more than there are replicas
+}
+
+// Error is one sentence.
+func (e *NotEnoughReplicasError) Error() string {
+	return strconv.Itoa(e.InSync) + " in sync, min.insync.replicas is " + strconv.Itoa(e.MinISR)
+}
+
 // Error makes a code an error.
 func (c ErrorCode) Error() string { return "replica: " + c.String() }

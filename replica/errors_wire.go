@@ -44,8 +44,9 @@ func farError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := err.(*RemoteError); ok {
-		return e
+	switch err.(type) {
+	case *RemoteError, *NotEnoughReplicasError:
+		return err
 	}
 	e := &RemoteError{Text: err.Error()}
 	if len(e.Text) > maxErrorText {

@@ -23,7 +23,7 @@ type RefusedError struct {
 	Code        ErrorCode
 	Leader      NodeID // who leads, as far as this replica knows; NoNode
 	LeaderEpoch int32  // its epoch; -1 unknown
-	Cause       error  // the log's own error, if there is one
+	Cause       error  // the log's own error, if there is one; a *log.OffsetRangeError, a *NotEnoughReplicasError
 }
 
 // Error is one sentence.

@@ -115,7 +115,11 @@ func (p *Partition) refuse(n entry, code ErrorCode) {
 	if n.acks == 0 || n.answered {
 		return
 	}
-	p.do(Action{Kind: Reply, Tag: n.tag, Result: p.result(code)})
+	r := p.result(code)
+	if code == NotEnoughReplicas {
+		r.Cause = &NotEnoughReplicasError{len(p.lead.isr), p.minISR()}
+	}
+	p.do(Action{Kind: Reply, Tag: n.tag, Result: r})
 }
 
 // appendNext asks for the append of the next request that may be.
@@ -197,7 +201,7 @@ func (p *Partition) completeProduces() {
 // confirm answers a request whose records are committed. Should fewer than required hold them, it says so; they stay.
 func (p *Partition) confirm(n waiter) {
 	if p.lead.maximal < p.minISR() {
-		n.result.Err = NotEnoughReplicasAfterAppend
+		n.result.Err, n.result.Cause = NotEnoughReplicasAfterAppend, &NotEnoughReplicasError{p.lead.maximal, p.minISR()}
 	}
 	n.result.HighWatermark = p.hw
 	p.do(Action{Kind: Reply, Tag: n.tag, Result: n.result})

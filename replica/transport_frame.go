@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -16,7 +17,8 @@ import (
 //	|   4    |  1   | len 2 |     4     | bytes | a fixed size, in a fixed order | Answer: 4 + 32 n | a Result: all |
 //	+--------+------+-------+-----------+-------+--------------------------------+------------------+---------------+
 //
-// An Answer's fields end with the cause of a refusal: bits of wireErrors (4), the length of its text (2), the text.
+// An Answer's fields end with the cause of a refusal: bits of wireErrors (4), the length of its text (2), the text. One with
+// NOT_ENOUGH_REPLICAS has a *NotEnoughReplicasError where the end of an epoch stands in others: InSync as the epoch, MinISR as the end.
 //
 // length counts what comes behind it. A connection begins with a hello: the magic, the version, the sender's node and the
 // node it means to reach.
@@ -266,7 +268,11 @@ func (r *reader) cause(res *Result) error {
 	if r.b = r.b[2:]; n > maxErrorText || n+4 > len(r.b) {
 		return fmt.Errorf("%w: an error of %d bytes", ErrFrame, n)
 	}
-	if n > 0 || kinds != 0 {
+	few := res.Err == NotEnoughReplicas || res.Err == NotEnoughReplicasAfterAppend
+	switch e := res.EpochEnd; {
+	case few && e.Epoch >= 0 && e.End >= 0 && e.End <= math.MaxInt32:
+		res.Cause, res.EpochEnd = &NotEnoughReplicasError{int(e.Epoch), int(e.End)}, log.EpochEnd{Epoch: -1, End: -1}
+	case n > 0 || kinds != 0:
 		res.Cause = &RemoteError{string(r.b[:n]), kinds}
 	}
 	r.b = r.b[n:]
@@ -274,9 +280,9 @@ func (r *reader) cause(res *Result) error {
 }
 
 func (w *writer) cause(err error) {
-	e := &RemoteError{}
-	if err != nil {
-		e = farError(err).(*RemoteError)
+	e, ok := farError(err).(*RemoteError)
+	if !ok { // there is none, or its numbers stand elsewhere
+		e = &RemoteError{}
 	}
 	w.i32(int32(e.kinds))
 	w.b = binary.BigEndian.AppendUint16(w.b, uint16(len(e.Text)))
@@ -332,8 +338,12 @@ func (w *writer) i64(list ...int64) {
 
 // result is all of a Result but its Raw.
 func (w *writer) result(tag uint64, r *Result) {
-	w.i64(int64(tag), r.Base, r.Last, r.AppendTime, r.Bytes, r.HighWatermark, r.LastStable, r.LogStart, r.LogEnd, r.Removal, r.EpochEnd.End)
-	w.i32(r.EpochEnd.Epoch, int32(r.Leader), r.LeaderEpoch)
+	end := r.EpochEnd
+	if few := (*NotEnoughReplicasError)(nil); r.Cause != nil && errors.As(r.Cause, &few) {
+		end = log.EpochEnd{Epoch: int32(few.InSync), End: int64(few.MinISR)}
+	}
+	w.i64(int64(tag), r.Base, r.Last, r.AppendTime, r.Bytes, r.HighWatermark, r.LastStable, r.LogStart, r.LogEnd, r.Removal, end.End)
+	w.i32(end.Epoch, int32(r.Leader), r.LeaderEpoch)
 	w.b = binary.BigEndian.AppendUint16(w.b, uint16(r.Err))
 	w.b = append(w.b, flag(r.Diverged), flag(r.Duplicate))
 }
