@@ -101,6 +101,9 @@ func fetched(tp log.TopicPartition, e *FetchRequest, res Result) (*Fetched, erro
 // offset asked for. The error, if any, comes once and last.
 func (f *Fetched) Batches() iter.Seq2[record.Batch, error] {
 	return func(yield func(record.Batch, error) bool) {
+		if f == nil {
+			return
+		}
 		for rest := f.Raw; len(rest) > 0; {
 			n, _, err := record.Peek(rest)
 			if err == nil && n > len(rest) {
@@ -163,6 +166,9 @@ func (f *Fetched) aborted(b record.Batch) bool {
 // without error, or waits as asked. *RefusedError: OffsetOutOfRange (its Cause is a *log.OffsetRangeError with the offsets there are), FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower
 // and what else Kafka answers; *log.ConfigError; ctx's error; ErrNodeClosed, ErrNoReplica.
 func (h *Handle) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetched, error) {
+	if h.none() {
+		return nil, ErrNoReplica
+	}
 	if err := o.validate(offset); err != nil {
 		return nil, of(err, h.r.tp)
 	}
@@ -186,6 +192,9 @@ func of(err error, tp log.TopicPartition) error {
 // offset behind its last record; -1, -1 if the leader does not know. leaderEpoch, if given, is the one the asker knows:
 // FencedLeaderEpoch, UnknownLeaderEpoch. Errors as Fetch; NotLeaderOrFollower on a follower.
 func (h *Handle) EndOfEpoch(ctx context.Context, epoch int32, leaderEpoch *int32) (log.EpochEnd, error) {
+	if h.none() {
+		return log.EpochEnd{Epoch: -1, End: -1}, ErrNoReplica
+	}
 	res, err := h.ask(ctx, EpochRequest{From: NoNode, LeaderEpoch: given(leaderEpoch), Epoch: epoch})
 	return epochEnd(h.r.tp, res, err)
 }

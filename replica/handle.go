@@ -12,8 +12,11 @@ import (
 )
 
 // Handle is for who uses a replica of a Node: a producer, a reader, a tool. It is safe for concurrent use, and stays valid
-// while the roles change; after the replica was deleted it refuses.
+// while the roles change; after the replica was deleted it refuses. One that is nil, or that no Node has given, is of no replica
+// (ErrNoReplica).
 type Handle struct{ r *runner }
+
+func (h *Handle) none() bool { return h == nil || h.r == nil }
 
 // RefusedError says why a request was not done: what was to be appended is not in the log. errors.Is(err,
 // NotLeaderOrFollower) and the like.
@@ -61,6 +64,9 @@ func (h *Handle) Append(ctx context.Context, raw []byte, acks int8) (log.Appende
 
 // Produce is Append with what else a producer may ask for.
 func (h *Handle) Produce(ctx context.Context, raw []byte, acks int8, o ProduceOptions) (log.Appended, error) {
+	if h.none() {
+		return nothing, ErrNoReplica
+	}
 	if _, err := record.View(raw); err != nil {
 		return nothing, notABatch(h.r.tp, err)
 	}
@@ -80,6 +86,9 @@ func (h *Handle) Produce(ctx context.Context, raw []byte, acks int8, o ProduceOp
 // UnknownLeaderEpoch), o.Durability is not looked at. Errors are Append's and *log.ConfigError. After an error that leaves it
 // open whether the marker is in the log it is asked for again: a second marker does no harm.
 func (h *Handle) EndTxn(ctx context.Context, p record.Producer, commit bool, o log.EndTxnOptions) (log.Appended, error) {
+	if h.none() {
+		return nothing, ErrNoReplica
+	}
 	if err := o.Validate(); err != nil {
 		return nothing, err
 	}
@@ -157,15 +166,28 @@ func (h *Handle) gone() error {
 // Log is the replica's log, for reading: its high watermark is what is committed, as far as this replica knows. nil until it
 // is open. It must not be appended to or truncated: nothing would stop that, and replicas would differ for good. A replica that failed and
 // was made anew has another.
-func (h *Handle) Log() *log.Log { return h.r.log.Load() }
+func (h *Handle) Log() *log.Log {
+	if h.none() {
+		return nil
+	}
+	return h.r.log.Load()
+}
 
 // TopicPartition names the partition.
-func (h *Handle) TopicPartition() log.TopicPartition { return h.r.tp }
+func (h *Handle) TopicPartition() log.TopicPartition {
+	if h.none() {
+		return log.TopicPartition{}
+	}
+	return h.r.tp
+}
 
 // Status is the replica as it stands: role, in-sync replicas, what each follower lacks, high watermark, epochs, counts. It
 // does not wait for a disk. Until its log is open a replica is Idle, with Phase "opening"; if it cannot be opened Failed, and
 // LastError says why.
 func (h *Handle) Status() Status {
+	if h.none() {
+		return Status{Leader: NoNode, LeaderEpoch: -1, PartitionEpoch: -1, EpochStart: -1, Removal: -1, LastError: ErrNoReplica}
+	}
 	r := h.r
 	r.coreMu.Lock()
 	defer r.coreMu.Unlock()

@@ -97,7 +97,7 @@ func (c NodeConfig) withDefaults() NodeConfig {
 //
 // A partition at rest costs no goroutine, so ten thousand are no more than a few; one that waits for its disk holds up no
 // other. High watermarks go to the checkpoint with all others of the Dir, every DirConfig.HighWatermarkInterval. All methods
-// are safe for concurrent use.
+// are safe for concurrent use. One that is nil, or that NewNode has not made, is closed (ErrNodeClosed).
 type Node struct {
 	conf    NodeConfig
 	began   time.Time
@@ -125,6 +125,9 @@ type Node struct {
 	peers    map[NodeID]Peer
 	epoch    int64 // broker epoch of the present registration
 }
+
+// none says that no NewNode has made it.
+func (n *Node) none() bool { return n == nil || n.ctx == nil }
 
 // inUse has the Dir of every Node that is not closed, and its number: two nodes of one process that were given the same one
 // would both append to its logs. Of other processes the Dir's lock takes care.
@@ -179,6 +182,9 @@ func NewNode(c NodeConfig) (*Node, error) {
 // heard of it. A log of another topic id is set aside as stray. BrokerEpoch must be that of the registration the news are for,
 // see Assign. ErrNoReplica: this node is none of the replicas; Stop ends one that is here.
 func (n *Node) Assign(tp log.TopicPartition, a Assign) error {
+	if n.none() {
+		return ErrNodeClosed
+	}
 	if err := tp.Validate(); err != nil {
 		return err
 	}
@@ -203,6 +209,9 @@ func (n *Node) Assign(tp log.TopicPartition, a Assign) error {
 
 // Peer tells all replicas what the controller knows of a node.
 func (n *Node) Peer(p Peer) {
+	if n.none() {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if old, ok := n.peers[p.Node]; n.closed || ok && old.BrokerEpoch > p.BrokerEpoch && p.BrokerEpoch >= 0 {
@@ -219,6 +228,9 @@ func (n *Node) Stop(tp log.TopicPartition, s Stop) error { return n.tell(tp, mai
 
 // tell posts m to the replica here.
 func (n *Node) tell(tp log.TopicPartition, m mail) error {
+	if n.none() {
+		return ErrNodeClosed
+	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	r := n.replicas[tp]
@@ -235,6 +247,9 @@ func (n *Node) tell(tp log.TopicPartition, m mail) error {
 // Registered says under which broker epoch the node is registered from now on, for a node that lost its session, but not
 // its life. The Dir's marker of the next clean stop names it.
 func (n *Node) Registered(brokerEpoch int64) {
+	if n.none() {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed || brokerEpoch <= n.epoch {
@@ -249,6 +264,9 @@ func (n *Node) Registered(brokerEpoch int64) {
 
 // Partition is a handle for a replica of this node. ErrNoReplica.
 func (n *Node) Partition(tp log.TopicPartition) (*Handle, error) {
+	if n.none() {
+		return nil, ErrNodeClosed
+	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	if n.closed {
@@ -263,6 +281,9 @@ func (n *Node) Partition(tp log.TopicPartition) (*Handle, error) {
 
 // Partitions ranges over the replicas of this node, in no order.
 func (n *Node) Partitions() iter.Seq[*Handle] {
+	if n.none() {
+		return func(func(*Handle) bool) {}
+	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	list := make([]*Handle, 0, len(n.replicas))
@@ -276,14 +297,24 @@ func (n *Node) Partitions() iter.Seq[*Handle] {
 func (n *Node) steady(t time.Time) int64 { return max(1, int64(t.Sub(n.began))) }
 
 // UncleanStop says that the node began with logs that may have lost what was synced.
-func (n *Node) UncleanStop() bool { return n.unclean }
+func (n *Node) UncleanStop() bool { return !n.none() && n.unclean }
 
 // Done is closed when the transport is served no more: the node was closed, the transport was, or somebody else serves it
 // (ErrTransportBusy).
-func (n *Node) Done() <-chan struct{} { return n.served }
+func (n *Node) Done() <-chan struct{} {
+	if n.none() {
+		none := make(chan struct{})
+		close(none)
+		return none
+	}
+	return n.served
+}
 
 // Err is why the transport is served no more; nil while it is.
 func (n *Node) Err() error {
+	if n.none() {
+		return ErrNodeClosed
+	}
 	select {
 	case <-n.served:
 		return n.serving
@@ -438,6 +469,9 @@ func (n *Node) forget(r *runner) {
 // Close stops all replicas: who waits for one is answered, and what is under way is waited for. The logs stay open, and end
 // cleanly with the Dir. A second Close returns ErrNodeClosed.
 func (n *Node) Close() error {
+	if n.none() {
+		return ErrNodeClosed
+	}
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()

@@ -50,6 +50,9 @@ var notFound = OffsetFound{-1, -1, -1}
 // ListOffsets looks up an offset at a leader, as Kafka's ListOffsets for consumers. OffsetNotAvailable: a new leader does not know
 // yet how far the log is committed, ask again. Other errors as Fetch; NotLeaderOrFollower on a follower.
 func (h *Handle) ListOffsets(ctx context.Context, q OffsetQuery) (OffsetFound, error) {
+	if h.none() {
+		return notFound, ErrNoReplica
+	}
 	if err := q.validate(h.r.tp); err != nil {
 		return notFound, err
 	}
@@ -59,6 +62,9 @@ func (h *Handle) ListOffsets(ctx context.Context, q OffsetQuery) (OffsetFound, e
 
 // ListOffsets is Handle.ListOffsets at the other node.
 func (r *Remote) ListOffsets(ctx context.Context, q OffsetQuery) (OffsetFound, error) {
+	if r.none() {
+		return notFound, ErrNodeClosed
+	}
 	if err := q.validate(r.tp); err != nil {
 		return notFound, err
 	}

@@ -11,12 +11,14 @@ import (
 
 // Remote is a replica of another node, asked over the Transport. What is not answered within Config.FetchLimit is asked again,
 // and sooner if the transport says that something may be lost (Lost), until ctx ends: whether the node is down, unknown to the Transport or slow cannot be told apart, and the error is ctx's. It is
-// safe for concurrent use.
+// safe for concurrent use. One that is nil, or that no Node has given, refuses with ErrNodeClosed.
 type Remote struct {
 	node *Node
 	at   NodeID
 	tp   log.TopicPartition
 }
+
+func (r *Remote) none() bool { return r == nil || r.node.none() }
 
 // Remote is the replica of a partition at another node, whether there is one or not. At this node itself it is what Partition
 // has, without the way over the network, so that who follows the leader need not look where it is.
@@ -24,6 +26,9 @@ func (n *Node) Remote(at NodeID, tp log.TopicPartition) *Remote { return &Remote
 
 // Fetch is Handle.Fetch at the other node. One that ctx ends is forgotten there after MaxWait.
 func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetched, error) {
+	if r.none() {
+		return nil, ErrNodeClosed
+	}
 	if err := o.validate(offset); err != nil {
 		return nil, of(err, r.tp)
 	}
@@ -40,6 +45,9 @@ func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetc
 
 // EndOfEpoch is Handle.EndOfEpoch at the other node.
 func (r *Remote) EndOfEpoch(ctx context.Context, epoch int32, leaderEpoch *int32) (log.EpochEnd, error) {
+	if r.none() {
+		return log.EpochEnd{Epoch: -1, End: -1}, ErrNodeClosed
+	}
 	res, err := r.node.ask(ctx, r.at, r.tp, asking{}, func(tag uint64) Message {
 		return EpochRequest{From: NoNode, Tag: tag, LeaderEpoch: given(leaderEpoch), Epoch: epoch}
 	})
@@ -52,6 +60,9 @@ func (r *Remote) EndOfEpoch(ctx context.Context, epoch int32, leaderEpoch *int32
 // whether the marker is in the log, or will be: until a later EndTxn for this producer has been answered, the producer must not
 // begin another transaction.
 func (r *Remote) EndTxn(ctx context.Context, p record.Producer, commit bool, o log.EndTxnOptions) (log.Appended, error) {
+	if r.none() {
+		return nothing, ErrNodeClosed
+	}
 	if err := o.Validate(); err != nil {
 		return nothing, err
 	}
@@ -193,6 +204,9 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 // AskController asks the controller at another node, which may not rule (any more): then the answer is NotController. What is
 // not answered within Config.FetchLimit is asked again, until ctx ends.
 func (n *Node) AskController(ctx context.Context, at NodeID, tp log.TopicPartition, q ControlRequest) (ISRAnswer, error) {
+	if n.none() {
+		return ISRAnswer{}, ErrNodeClosed
+	}
 	m, err := n.exchange(ctx, at, tp, asking{}, func(tag uint64) Message {
 		q.Tag = tag
 		return q

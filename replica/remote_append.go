@@ -45,6 +45,9 @@ func (r *Remote) Append(ctx context.Context, raw []byte, acks int8) (log.Appende
 // or if the transport says that the connection broke, the error is an *UncertainError. So it is, for either, when ctx ends
 // first. Acks 0 waits for nothing.
 func (r *Remote) Produce(ctx context.Context, raw []byte, acks int8, o ProduceOptions) (log.Appended, error) {
+	if r.none() {
+		return nothing, ErrNodeClosed
+	}
 	b, err := record.View(raw)
 	if err != nil {
 		return nothing, notABatch(r.tp, err)

@@ -16,6 +16,9 @@ func (n *Node) Reconfigure(tp log.TopicPartition) error { return n.tell(tp, mail
 // the log refused, a *log.ConfigError, of which the rest counts all the same; or *RefusedError (KafkaStorageError) if it has failed,
 // ctx's error, ErrNodeClosed, ErrNoReplica.
 func (h *Handle) Reconfigure(ctx context.Context) error {
+	if h.none() {
+		return ErrNoReplica
+	}
 	r := h.r
 	heeded := make(chan error, 1)
 	if !r.post(mail{settings: true, heeded: heeded}) {

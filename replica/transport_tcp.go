@@ -90,7 +90,9 @@ func (c *TCPConfig) fit(m Message) Message {
 
 // TCP is a Transport over plain TCP: one connection each way between two nodes, made when there is something to send, and
 // made again with a growing pause. It neither encrypts nor authenticates: it believes the number a peer gives, and is for
-// networks where that will do. All methods are safe for concurrent use.
+// networks where that will do. All methods are safe for concurrent use. One that is nil, or that ListenTCP has not made, is closed
+// (ErrTransportClosed).
+// One that is nil, or that ListenTCP has not made, is closed (ErrTransportClosed).
 type TCP struct {
 	conf     TCPConfig
 	listener net.Listener
@@ -150,13 +152,29 @@ func ListenTCP(addr string, c TCPConfig) (*TCP, error) {
 }
 
 // Addr is where it listens.
-func (t *TCP) Addr() net.Addr { return t.listener.Addr() }
+func (t *TCP) Addr() net.Addr {
+	if t.none() {
+		return nil
+	}
+	return t.listener.Addr()
+}
+
+// none says that no ListenTCP has made it.
+func (t *TCP) none() bool { return t == nil || t.listener == nil }
 
 // Self is whose transport it is.
-func (t *TCP) Self() NodeID { return t.conf.Self }
+func (t *TCP) Self() NodeID {
+	if t.none() {
+		return NoNode
+	}
+	return t.conf.Self
+}
 
 // SetPeer says where a node is. A connection that there is stays until it fails.
 func (t *TCP) SetPeer(node NodeID, addr string) {
+	if t.none() {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -175,6 +193,9 @@ func (t *TCP) SetPeer(node NodeID, addr string) {
 
 // Send is Transport.Send. A message to a node that is not known is lost, which is noticed at once.
 func (t *TCP) Send(to NodeID, tp log.TopicPartition, m Message) {
+	if t.none() {
+		return
+	}
 	t.mu.Lock()
 	p := t.peers[to]
 	t.mu.Unlock()
@@ -216,6 +237,9 @@ func (t *TCP) Serve(ctx context.Context, deliver func(Envelope)) error { return 
 
 // begin is the part of Serve that takes no time.
 func (t *TCP) begin(deliver func(Envelope)) (serve func(context.Context) error) {
+	if t.none() {
+		return func(context.Context) error { return ErrTransportClosed }
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -259,6 +283,9 @@ func (t *TCP) await() bool {
 
 // Close ends all connections and waits for what was under way. A second Close returns ErrTransportClosed.
 func (t *TCP) Close() error {
+	if t.none() {
+		return ErrTransportClosed
+	}
 	t.mu.Lock()
 	if t.closed {
 		t.mu.Unlock()

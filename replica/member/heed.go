@@ -21,6 +21,9 @@ import (
 // it later soon, as they reach followers. replica.InvalidConfig: a leader's log refuses some of the settings;
 // replica.UnknownTopicOrPartition; ctx's error, if a leader does not answer or its log has failed, say; the store's.
 func (m *Member) AwaitConfig(ctx context.Context, topic string) error {
+	if m.none() {
+		return replica.ErrNodeClosed
+	}
 	all, err := controller.LookupTopic(ctx, m.store, topic)
 	if err != nil {
 		return err

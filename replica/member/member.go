@@ -46,7 +46,8 @@ type Config struct {
 	Trouble func(error)
 }
 
-// Member is a running member. All methods are safe for concurrent use.
+// Member is a running member. All methods are safe for concurrent use. One that is nil, or that Start has not made, is closed
+// (replica.ErrNodeClosed).
 type Member struct {
 	conf     Config
 	store    replica.Store
@@ -174,14 +175,30 @@ func (m *Member) candidate(o controller.Options) controller.Options {
 }
 
 // Node is where clients find the replicas.
-func (m *Member) Node() *replica.Node { return m.node }
+func (m *Member) Node() *replica.Node {
+	if m.none() {
+		return nil
+	}
+	return m.node
+}
+
+// none says that no Start has made it.
+func (m *Member) none() bool { return m == nil || m.ctx == nil }
 
 // Controller is this member's, which rules or waits for a vacancy; nil: it does not stand for election. Requests to one that
 // does not rule are refused with replica.NotController.
-func (m *Member) Controller() *controller.Controller { return m.ctrl }
+func (m *Member) Controller() *controller.Controller {
+	if m.none() {
+		return nil
+	}
+	return m.ctrl
+}
 
 // Status is a copy.
 func (m *Member) Status() Status {
+	if m.none() {
+		return Status{LastError: replica.ErrNodeClosed}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.status
@@ -191,6 +208,9 @@ func (m *Member) Status() Status {
 
 // Await waits until the status is as wanted. ctx's error, with the last trouble; replica.ErrNodeClosed.
 func (m *Member) Await(ctx context.Context, wanted func(Status) bool) error {
+	if m.none() {
+		return replica.ErrNodeClosed
+	}
 	for {
 		m.mu.Lock()
 		s, turned := m.status, m.turned
@@ -211,6 +231,9 @@ func (m *Member) Await(ctx context.Context, wanted func(Status) bool) error {
 
 // InService waits until the member is in service. Errors as Await, and if ctx ends a word on what it waits for.
 func (m *Member) InService(ctx context.Context) error {
+	if m.none() {
+		return replica.ErrNodeClosed
+	}
 	err := m.Await(ctx, func(s Status) bool { return s.InService })
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -282,6 +305,9 @@ func (m *Member) pause(d time.Duration) bool {
 // of the in-sync sets before it stops, so that no partition is without a leader. If ctx ends before a controller has done so,
 // the member stops all the same, and the error says so.
 func (m *Member) Shutdown(ctx context.Context) error {
+	if m.none() {
+		return replica.ErrNodeClosed
+	}
 	err := m.farewell(ctx)
 	return errors.Join(err, m.Close())
 }
@@ -320,6 +346,9 @@ func (c *Config) ask() time.Duration {
 // Close stops the member: who waits for a replica is answered, the replicas end, then the session. The Dir, whose Close marks
 // the logs as cleanly stopped, the Transport and the Store stay open. A second Close returns replica.ErrNodeClosed.
 func (m *Member) Close() error {
+	if m.none() {
+		return replica.ErrNodeClosed
+	}
 	if !m.closed.CompareAndSwap(false, true) {
 		return replica.ErrNodeClosed
 	}

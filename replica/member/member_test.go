@@ -457,3 +457,16 @@ func TestAMemberWhoseTransportIsServedByAnotherSaysSo(t *testing.T) {
 type busy struct{ replica.Transport }
 
 func (busy) Serve(context.Context, func(replica.Envelope)) error { return replica.ErrTransportBusy }
+
+func TestANilOrZeroMemberIsClosed(t *testing.T) {
+	for _, m := range []*Member{nil, {}} {
+		require.Nil(t, m.Node())
+		require.Nil(t, m.Controller())
+		require.ErrorIs(t, m.Status().LastError, replica.ErrNodeClosed)
+		require.ErrorIs(t, m.Await(t.Context(), nil), replica.ErrNodeClosed)
+		require.ErrorIs(t, m.InService(t.Context()), replica.ErrNodeClosed)
+		require.ErrorIs(t, m.AwaitConfig(t.Context(), "orders"), replica.ErrNodeClosed)
+		require.ErrorIs(t, m.Shutdown(t.Context()), replica.ErrNodeClosed)
+		require.ErrorIs(t, m.Close(), replica.ErrNodeClosed)
+	}
+}
