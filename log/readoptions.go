@@ -7,7 +7,12 @@ import (
 	"github.com/partlog/partlog/record"
 )
 
-// Isolation says how far a reader sees.
+// Isolation says how far a reader sees, isolation.level in Kafka's consumers.
+//
+// What ReadCommitted promises is less than a transaction of a database does. A reader sees of each transaction in one log
+// nothing until it ended, and then all of it or none; but it may begin in the middle of one, pass some of its records over by
+// asking for a later offset, or find that retention or compaction took the first of them: segments of different age, and the
+// partitions that one transaction wrote to, go at different times.
 type Isolation uint8
 
 const (
