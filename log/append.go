@@ -21,7 +21,7 @@ const (
 
 // AppendOptions of one AppendWith or AppendBatches call; the zero value is a leader's append with the log's own durability.
 type AppendOptions struct {
-	As Role
+	As Role // Leader, unless the batches come from one
 	// LeaderEpoch, if given, fences: for a Leader it must be the log's current epoch, else ErrFenced; for a Follower
 	// it is the newest epoch allowed (batches above it are left out, Kafka's rule), and one below the log's own is
 	// ErrFenced.
@@ -40,7 +40,7 @@ type AppendOptions struct {
 type Appended struct {
 	Base, Last int64 // offsets of the first and last record; Last = Base-1 if there was nothing to append
 	AppendTime int64 // Unix ms if the log stamps LogAppendTime, else -1
-	LogStart   int64
+	LogStart   int64 // of the log when it was written
 	// Duplicate says that the batch repeats one of the last five of its producer, and was not written again: Base and
 	// Last are those of the first time, AppendTime is that batch's largest timestamp.
 	Duplicate bool

@@ -37,15 +37,15 @@ type CopyProgress struct {
 // CopyReport says what a backup, restore or hand-over made.
 type CopyReport struct {
 	Partitions []CopiedPartition
-	Linked     int64 // bytes of .log files that are hard links
-	Copied     int64 // bytes of .log files that were copied
-	Took       time.Duration
+	Linked     int64         // bytes of .log files that are hard links
+	Copied     int64         // bytes of .log files that were copied
+	Took       time.Duration // by the wall clock
 }
 
 // CopiedPartition is a partition of a CopyReport.
 type CopiedPartition struct {
 	TopicPartition
-	LogStart, HighWatermark, LogEnd int64
+	LogStart, HighWatermark, LogEnd int64 // of the copy; a backup ends at what was durable
 	Segments                        int
 	Bytes                           int64 // of its .log files
 }
@@ -55,9 +55,9 @@ var ErrDestination = errors.New("log: destination cannot be used")
 
 // DestinationError: a backup, restore or hand-over cannot be made there. Nothing was changed.
 type DestinationError struct {
-	Path   string
-	Reason string
-	Err    error // fs.ErrExist if it is there already; may be nil
+	Path   string // as given
+	Reason string // part of a sentence
+	Err    error  // fs.ErrExist if it is there already; may be nil
 }
 
 func (e *DestinationError) Error() string {

@@ -54,14 +54,14 @@ type removalPin struct {
 
 // CleanerStats are what compaction did to a log since it was opened.
 type CleanerStats struct {
-	Runs      int64 // that finished, with or without anything to do
-	Failures  int64 // runs that ended in an error other than an abort
-	Last      time.Time
-	LastError error // of the last run; nil if it went well
-	Dropped   int64 // records removed
-	Freed     int64 // bytes: of old segments less those of new ones
-	Result    compaction.Result
-	Running   bool
+	Runs      int64               // that finished, with or without anything to do
+	Failures  int64               // runs that ended in an error other than an abort
+	Last      time.Time           // when the last run ended, by DirConfig.Now; zero: there was none
+	LastError error               // of the last run; nil if it went well
+	Dropped   int64               // records removed
+	Freed     int64               // bytes: of old segments less those of new ones
+	Result    compaction.Result   // of the last run
+	Running   bool                // one is under way
 	Progress  compaction.Progress // of the present run
 }
 

@@ -8,9 +8,9 @@ import (
 
 // ConfigNote says of a key that ParseConfig accepted why it changed nothing.
 type ConfigNote struct {
-	Key      string
-	Obsolete bool // Kafka removed the key
-	Text     string
+	Key      string // as given
+	Obsolete bool   // Kafka removed the key
+	Text     string // why it has no effect here, and what field to use
 }
 
 // ConfigNotes names the keys that have no effect on a Config, or whose field has none on a log: those Kafka removed, those that

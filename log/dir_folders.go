@@ -27,7 +27,7 @@ func (s FolderState) String() string { return folderState(s).String() }
 
 // MarkedFolder is a folder of the root that is a partition's, but no live one's.
 type MarkedFolder struct {
-	Name string
+	Name string // in the root
 	// TopicPartition as the name has it: of a deleted or stray partition the topic may be cut at its end.
 	TopicPartition TopicPartition
 	State          FolderState

@@ -14,17 +14,17 @@ import (
 
 // Identity is a root's meta.properties: the node and cluster that the disk belongs to.
 type Identity struct {
-	Version     int // 0 (broker.id) or 1 (node.id)
-	ClusterID   string
+	Version     int      // 0 (broker.id) or 1 (node.id)
+	ClusterID   string   // "" none
 	NodeID      int32    // -1 none
 	DirectoryID [16]byte // zero: none
 }
 
 // IdentityError: the root belongs to another node or cluster than DirConfig says. It is ErrIdentity.
 type IdentityError struct {
-	Have      Identity
-	ClusterID string // as given
-	NodeID    int32  // as given
+	Have      Identity // what meta.properties says
+	ClusterID string   // as given
+	NodeID    int32    // as given
 }
 
 func (e *IdentityError) Error() string {

@@ -53,10 +53,12 @@
 // Append of a Durable log, the default, returns when the records are on the device; concurrent appends share the sync.
 // Readers of such a log see only what is on the device, so that nobody acts on a record that a power cut takes back. A
 // Buffered log acknowledges and shows what the operating system has, as Kafka does, and syncs as flush.messages and
-// flush.ms say. Kafka's acks are about replicas, which a log alone has none of: acks=0 and acks=1 there are Buffered here, a
-// server for acks=0 just does not wait for the call; acks=all keeps a record through the loss of machines, for which one log has
-// no more than Durable, and package replica the real thing. An error from an append means that the records are not in the log, except *UnconfirmedError. After a
-// failed sync the log takes nothing more until it is opened again (ErrFailed).
+// flush.ms say. An error from an append means that the records are not in the log, except *UnconfirmedError. After a failed sync
+// the log takes nothing more until it is opened again (ErrFailed).
+//
+// Kafka's acks speak of replicas, of which a log alone has none: its acks=0 and acks=1 are Buffered here (for acks=0 a server
+// does not wait for the call), and acks=all, which keeps records through the loss of a machine, is package replica's; the most
+// that one log can do is Durable.
 //
 // # Concurrency
 //

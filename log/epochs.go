@@ -16,8 +16,8 @@ type EpochEntry struct {
 
 // EpochEnd says where an epoch ends: the offset behind its last record. -1, -1 if unknown.
 type EpochEnd struct {
-	Epoch int32
-	End   int64
+	Epoch int32 // the one asked for, or the largest below it that there is
+	End   int64 // exclusive
 }
 
 // AssignEpoch makes epoch the log's leader epoch from the log end on, as a new leader does before its first append.

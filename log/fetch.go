@@ -17,13 +17,13 @@ import (
 
 // FetchOptions of one Fetch.
 type FetchOptions struct {
-	Isolation Isolation
-	// MaxBytes bounds the answer, except that the first batch always comes whole. 0: 1 MiB.
+	Isolation Isolation // isolation.level; replicas read to the LogEnd
+	// MaxBytes is max.partition.fetch.bytes: it bounds the answer, except that the first batch always comes whole. 0: 1 MiB.
 	MaxBytes int64
 	// WholeBatches ends the answer behind its last whole batch, for who sends Len ahead of the bytes to a peer that wants
 	// no piece of a batch. Otherwise MaxBytes may cut the last one in two, as in a broker's answer.
 	WholeBatches bool
-	// MinBytes > 0 waits until that much is there, at most MaxWait; 0 answers at once.
+	// MinBytes > 0 (fetch.min.bytes) waits until that much is there, at most MaxWait (fetch.max.wait.ms); 0 answers at once.
 	MinBytes int64
 	MaxWait  time.Duration
 	// LastFetchedEpoch is the leader epoch of the record before offset in the reader's own copy. Given, a reader that

@@ -69,8 +69,8 @@ func (s folderState) String() string {
 
 // FolderError says why a folder name is not a partition's. A broker refuses to start over such a folder.
 type FolderError struct {
-	Name   string
-	Reason string
+	Name   string // of the folder
+	Reason string // part of a sentence
 }
 
 func (e *FolderError) Error() string {

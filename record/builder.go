@@ -12,9 +12,9 @@ var ErrEmpty = errors.New("record: batch has no records")
 
 // BuilderOptions say what kind of batches a Builder makes. The zero value makes plain CreateTime batches.
 type BuilderOptions struct {
-	Codec         Codec
-	Level         int // 0 = the codec's default
-	TimestampType TimestampType
+	Codec         Codec            // None: not compressed
+	Level         int              // 0 = the codec's default
+	TimestampType TimestampType    // LogAppendTime: Now is every record's
 	Producer      *Producer        // idempotent or transactional; nil = neither
 	Now           func() time.Time // nil = time.Now
 }
