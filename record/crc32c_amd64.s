@@ -32,8 +32,33 @@ GLOBL lanes<>(SB), RODATA|NOPTR, $64
 TEXT ·fold(SB), NOSPLIT, $0-36
 	MOVQ p_base+8(FP), SI
 	MOVQ p_len+16(FP), CX // at least 256
+	MOVL state+0(FP), AX
 
-	MOVL      state+0(FP), AX
+	// Loads that lie in two cache lines each make up for the way to the first line, if there are enough of them.
+	CMPQ CX, $4096
+	JB   start
+	MOVQ SI, DX
+	NEGQ DX
+	ANDQ $63, DX
+	SUBQ DX, CX
+
+headwords:
+	CMPQ   DX, $8
+	JB     headbytes
+	CRC32Q (SI), AX
+	ADDQ   $8, SI
+	SUBQ   $8, DX
+	JMP    headwords
+
+headbytes:
+	TESTQ  DX, DX
+	JZ     start
+	CRC32B (SI), AX
+	INCQ   SI
+	DECQ   DX
+	JMP    headbytes
+
+start:
 	VMOVD     AX, X4 // the rest of Z4 is zero
 	VPXORQ    (SI), Z4, Z0
 	VMOVDQU64 64(SI), Z1

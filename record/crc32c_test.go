@@ -20,12 +20,20 @@ func randomBytes(n int) []byte {
 }
 
 func TestChecksumOfEveryLengthIsTheStandardLibrarys(t *testing.T) {
-	b := randomBytes(1900)
+	b := randomBytes(4600)
+	same := func(at, n int) {
+		if p := b[at : at+n]; crc32c(p) != crc32.Checksum(p, castagnoli) {
+			t.Fatalf("%d bytes at %d", n, at)
+		}
+	}
 	for n := 0; n <= 1800; n++ {
 		for at := 0; at < 100; at += 33 {
-			if p := b[at : at+n]; crc32c(p) != crc32.Checksum(p, castagnoli) {
-				t.Fatalf("%d bytes at %d", n, at)
-			}
+			same(at, n)
+		}
+	}
+	for n := 4000; n <= 4500; n++ { // from some length on pieces are looked at from a cache line's start on
+		for at := range 64 {
+			same(at, n)
 		}
 	}
 }
