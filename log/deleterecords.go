@@ -24,9 +24,14 @@ func (l *Log) DeleteRecords(ctx context.Context, before int64) error {
 	if !l.cfg().Cleanup.Has(Delete) {
 		return fmt.Errorf("%w: cleanup.policy of %s does not delete", ErrPolicy, l.name)
 	}
-	err := l.raiseTo(ctx, before)
+	return l.raise(ctx, before)
+}
+
+// raise is raiseTo, on a full device too.
+func (l *Log) raise(ctx context.Context, start int64) error {
+	err := l.raiseTo(ctx, start)
 	if errors.Is(err, ErrNoSpace) {
-		return l.raiseWithoutRoom(ctx, before, err)
+		return l.raiseWithoutRoom(ctx, start, err)
 	}
 	return err
 }

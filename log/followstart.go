@@ -13,5 +13,5 @@ func (l *Log) FollowLogStart(ctx context.Context, start int64) error {
 		o := l.load()
 		return &OffsetRangeError{Offset: start, LogStart: o.LogStart, LogEnd: o.HighWatermark}
 	}
-	return l.raiseTo(ctx, start)
+	return l.raise(ctx, start)
 }

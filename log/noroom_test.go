@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/vfs"
 	"github.com/partlog/partlog/vfs/vfstest"
 )
@@ -67,6 +68,25 @@ func TestRecordsCanBeDeletedOnAFullDevice(t *testing.T) {
 	require.Equal(t, int64(20), b.Offsets().LogStart)
 }
 
+// A follower that has to give up what its leader gave up is in the same place.
+func TestAFollowersLogStartRisesOnAFullDevice(t *testing.T) {
+	full := vfstest.NewFault(vfs.Mem())
+	disk := &hookedFS{FS: full}
+	b := newBedOn(t, disk, Config{SegmentBytes: 1000, RetentionTime: Forever, Cleanup: Compact})
+	for range 20 {
+		_, err := b.follow(batchOf(b.Offsets().LogEnd, 0, record.None, strings.Repeat("x", 400)))
+		require.NoError(t, err)
+	}
+	disk.removing = func(name string) {
+		if strings.Contains(name, ".log") {
+			full.SetQuota(1 << 20)
+		}
+	}
+	full.SetQuota(0)
+	require.NoError(t, b.FollowLogStart(ctx, 9))
+	require.Equal(t, int64(9), b.Offsets().LogStart)
+}
+
 // Where room does not come back, what went is gone and the rest is told.
 func TestRecordsThatCannotBeDeletedForWantOfRoomAreLeft(t *testing.T) {
 	full := vfstest.NewFault(vfs.Mem())
@@ -106,4 +126,29 @@ func TestVerifyPassesOverIndexesThatRetentionTakesMeanwhile(t *testing.T) {
 		t.Error(f)
 	}
 	require.Nil(t, disk.opening, "it was looked at")
+}
+
+// Room that was reserved is no damage: after a kill nothing is to be reported.
+func TestReservedRoomIsNoTornTail(t *testing.T) {
+	b := newBed(t, Config{Preallocate: true, SegmentBytes: 4096})
+	b.add("value")
+	require.NoError(t, b.Sync(ctx))
+	killed := vfs.Mem()
+	require.NoError(t, killed.MkdirAll("t-0", 0o755))
+	size, err := vfs.Copy(b.fs, "t-0/00000000000000000000.log", killed, "t-0/00000000000000000000.log")
+	require.NoError(t, err)
+	require.Equal(t, int64(4096), size)
+	for _, reserves := range []bool{true, false} {
+		d, err := OpenDir("mem", DirConfig{Manual: true, FS: vfs.Overlay(killed)})
+		require.NoError(t, err)
+		l, err := d.Open(ctx, b.TopicPartition(), Config{Preallocate: reserves, SegmentBytes: 4096})
+		require.NoError(t, err)
+		require.Equal(t, int64(1), l.Offsets().LogEnd)
+		r := l.Recovery()
+		require.Equal(t, reserves, len(r.Findings) == 0 && r.Cut == 0, "%+v", r)
+		if !reserves {
+			require.Contains(t, r.Findings[0].Detail, "reserved")
+		}
+		require.NoError(t, d.Close())
+	}
 }

@@ -253,10 +253,17 @@ func (l *Log) saveTail(seg *segment.Segment, s segment.Scan, tail io.ReaderAt) e
 	return nil
 }
 
+// reportCut tells what was cut. Zeros in a log that reserves room (Config.Preallocate) are that room: nothing is lost with them.
 func (l *Log) reportCut(seg *segment.Segment, s segment.Scan) {
+	if s.ZeroTail && l.cfg().Preallocate {
+		return
+	}
 	l.recovery.Cut += s.CutBytes
 	why := "unreadable bytes"
-	if s.FirstBad != nil {
+	switch {
+	case s.ZeroTail:
+		why = "zeros: room that a writer with preallocate reserved, or a length that reached the device before its data"
+	case s.FirstBad != nil:
 		why = s.FirstBad.Reason
 	}
 	detail := fmt.Sprintf("%d bytes cut: %s", s.CutBytes, why)

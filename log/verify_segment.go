@@ -168,6 +168,8 @@ func (s *segmentCheck) hole(pos, to int64, zero bool, reason string) {
 		meaning = s.outlook(pos, to < s.r.size)
 	case s.marks.clean:
 		kind, meaning = FindingTail, "bytes behind a clean stop; a broker appends behind them, or does not start"
+	case zero:
+		kind, meaning = FindingTail, "room that preallocate reserved, or a torn tail: an open cuts it"
 	default:
 		kind, meaning = FindingTail, "a torn tail, which an open cuts"
 	}
