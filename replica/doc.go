@@ -4,6 +4,8 @@
 //	shell        Node, Transport      the replicas of one broker over the logs of a log.Dir: goroutines, time, network
 //	core         Partition            one replica as a pure state machine
 //
+// A program that is no member of the cluster takes a Client, which finds leaders and speaks TCP with them.
+//
 // Who wants a cluster takes replica/member, which runs a Node as the controller (replica/controller) decides; who has a
 // controller of his own takes Node; who has goroutines and a network of his own takes Partition.
 //

@@ -69,7 +69,7 @@ func (r *Remote) ListOffsets(ctx context.Context, q OffsetQuery) (OffsetFound, e
 		return notFound, err
 	}
 	e := q.request()
-	res, err := r.node.ask(ctx, r.at, r.tp, asking{}, func(tag uint64) Message {
+	res, err := r.node.ask(ctx, r.at, r.tp, asking{once: r.once}, func(tag uint64) Message {
 		e.Tag = tag
 		return e
 	})

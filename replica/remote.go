@@ -16,13 +16,16 @@ type Remote struct {
 	node *Node
 	at   NodeID
 	tp   log.TopicPartition
+	once bool // a client's: what is lost is asked of somebody else
 }
 
 func (r *Remote) none() bool { return r == nil || r.node.none() }
 
 // Remote is the replica of a partition at another node, whether there is one or not. At this node itself it is what Partition
 // has, without the way over the network, so that who follows the leader need not look where it is.
-func (n *Node) Remote(at NodeID, tp log.TopicPartition) *Remote { return &Remote{n, at, tp} }
+func (n *Node) Remote(at NodeID, tp log.TopicPartition) *Remote {
+	return &Remote{node: n, at: at, tp: tp}
+}
 
 // Fetch is Handle.Fetch at the other node. One that ctx ends is forgotten there after MaxWait.
 func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetched, error) {
@@ -33,7 +36,7 @@ func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetc
 		return nil, of(err, r.tp)
 	}
 	e := o.request(ctx, offset)
-	res, err := r.node.ask(ctx, r.at, r.tp, asking{patience: e.MaxWait}, func(tag uint64) Message {
+	res, err := r.node.ask(ctx, r.at, r.tp, asking{patience: e.MaxWait, once: r.once}, func(tag uint64) Message {
 		e.Tag = tag
 		return e
 	})
@@ -48,7 +51,7 @@ func (r *Remote) EndOfEpoch(ctx context.Context, epoch int32, leaderEpoch *int32
 	if r.none() {
 		return log.EpochEnd{Epoch: -1, End: -1}, ErrNodeClosed
 	}
-	res, err := r.node.ask(ctx, r.at, r.tp, asking{}, func(tag uint64) Message {
+	res, err := r.node.ask(ctx, r.at, r.tp, asking{once: r.once}, func(tag uint64) Message {
 		return EpochRequest{From: NoNode, Tag: tag, LeaderEpoch: given(leaderEpoch), Epoch: epoch}
 	})
 	return epochEnd(r.tp, res, err)

@@ -65,7 +65,7 @@ func (r *Remote) Produce(ctx context.Context, raw []byte, acks int8, o ProduceOp
 		return nothing, nil
 	}
 	how := asking{}
-	if id, _, _ := b.Producer(); id < 0 {
+	if id, _, _ := b.Producer(); id < 0 || r.once {
 		how = asking{once: true, patience: m.Timeout}
 	}
 	res, err := r.node.ask(ctx, r.at, r.tp, how, func(tag uint64) Message {

@@ -21,7 +21,7 @@ import (
 // NOT_ENOUGH_REPLICAS has a *NotEnoughReplicasError where the end of an epoch stands in others: InSync as the epoch, MinISR as the end.
 //
 // length counts what comes behind it. A connection begins with a hello: the magic, the version, the sender's node and the
-// node it means to reach.
+// node it means to reach. A client, which is no node, says NoNode, and is answered on the connection it made.
 const (
 	frameFetch    byte = 1
 	frameResponse byte = 2
@@ -69,7 +69,7 @@ func decodeHello(b []byte) (from, to NodeID, err error) {
 		return 0, 0, fmt.Errorf("%w: version %d, not %d", ErrFrame, v, wireVersion)
 	}
 	from, to = NodeID(binary.BigEndian.Uint32(b[8:])), NodeID(binary.BigEndian.Uint32(b[12:]))
-	if from < 0 {
+	if from < NoNode {
 		return 0, 0, fmt.Errorf("%w: node %d", ErrFrame, from)
 	}
 	return from, to, nil

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"time"
@@ -57,7 +58,7 @@ func (t *TCP) send(p *tcpPeer) {
 				again = t.owe(p, &tries)
 				continue // o is lost
 			}
-			gone = t.watch(c)
+			gone = t.watch(c, p.to)
 		}
 		err := t.confess(c, p)
 		if err == nil {
@@ -100,11 +101,15 @@ func (t *TCP) dial(p *tcpPeer) (net.Conn, error) {
 }
 
 // watch sees to it that the end of a connection is noticed before something is written into the void: nothing ever comes on
-// one that this side made.
-func (t *TCP) watch(c net.Conn) chan struct{} {
+// one that this side made, unless it is a client's.
+func (t *TCP) watch(c net.Conn, to NodeID) chan struct{} {
 	gone := make(chan struct{})
 	t.all.Go(func() {
 		defer close(gone)
+		if t.conf.Self == NoNode {
+			_ = t.listen(c, bufio.NewReader(c), to, true)
+			return
+		}
 		var b [1]byte
 		_, _ = c.Read(b[:])
 	})

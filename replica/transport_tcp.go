@@ -32,8 +32,8 @@ type TCPConfig struct {
 	// there, three times as often; so it should be the same at all nodes.
 	Idle    time.Duration
 	Backoff time.Duration // pause after a failure before the next attempt, doubled up to 32 times, 50 ms
-	// MaxConns is how many connections of others are open at a time, 1024; then those go first that have not said who they are. Of
-	// one node it is a few: the oldest goes.
+	// MaxConns is how many connections of others are open at a time, 1024; then those go first that have not said which node they
+	// are, those of a Client among them. Of one node it is a few: the oldest goes.
 	MaxConns int
 	// Trouble is told why a node cannot be reached, when it begins and when the reason is another, and of nodes that take this one
 	// for another. It is called by the goroutines of the connections, which wait for it. What is lost is asked again all the same.
@@ -100,13 +100,14 @@ type TCP struct {
 	cancel   context.CancelFunc
 	all      sync.WaitGroup
 
-	mu      sync.Mutex // guards the rest; not held while anything is sent or delivered
-	peers   map[NodeID]*tcpPeer
-	conns   map[net.Conn]*caller
-	callers int            // of conns that others made
-	deliver func(Envelope) // nil: nobody serves
-	served  chan struct{}  // closed when somebody does
-	closed  bool
+	mu         sync.Mutex // guards the rest; not held while anything is sent or delivered
+	peers      map[NodeID]*tcpPeer
+	conns      map[net.Conn]*caller
+	callers    int            // of conns that others made
+	lastClient NodeID         // number of the last client's connection
+	deliver    func(Envelope) // nil: nobody serves
+	served     chan struct{}  // closed when somebody does
+	closed     bool
 
 	losses chan struct{} // of capacity 1: someone is in lost
 	lost   map[NodeID]bool
@@ -140,27 +141,21 @@ func ListenTCP(addr string, c TCPConfig) (*TCP, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replica: listen for other nodes: %w", err)
 	}
-	t := &TCP{conf: c.withDefaults(), listener: l, peers: make(map[NodeID]*tcpPeer), conns: make(map[net.Conn]*caller),
-		losses: make(chan struct{}, 1), lost: make(map[NodeID]bool), served: make(chan struct{})}
-	t.ctx, t.cancel = context.WithCancel(context.Background())
-	for node, addr := range c.Peers {
-		t.SetPeer(node, addr)
-	}
+	t := newTCP(l, c)
 	t.all.Go(t.accept)
-	t.all.Go(t.tellLosses)
 	return t, nil
 }
 
 // Addr is where it listens.
 func (t *TCP) Addr() net.Addr {
-	if t.none() {
+	if t.none() || t.listener == nil {
 		return nil
 	}
 	return t.listener.Addr()
 }
 
 // none says that no ListenTCP has made it.
-func (t *TCP) none() bool { return t == nil || t.listener == nil }
+func (t *TCP) none() bool { return t == nil || t.ctx == nil }
 
 // Self is whose transport it is.
 func (t *TCP) Self() NodeID {
@@ -297,7 +292,10 @@ func (t *TCP) Close() error {
 	}
 	t.mu.Unlock()
 	t.cancel()
-	err := t.listener.Close()
+	err := error(nil)
+	if t.listener != nil {
+		err = t.listener.Close()
+	}
 	t.all.Wait()
 	return err
 }
@@ -356,27 +354,14 @@ func (t *TCP) receive(c net.Conn) error {
 	if to != t.conf.Self {
 		return t.trouble(from, fmt.Errorf("replica: node %d, at %s, takes node %d for node %d", from, c.RemoteAddr(), t.conf.Self, to))
 	}
+	if from == NoNode {
+		number, end := t.client(c)
+		defer end()
+		return t.listen(c, r, number, true)
+	}
 	t.introduce(c, from)
 	defer t.lose(from)
-	for t.await() {
-		if err := c.SetReadDeadline(time.Now().Add(t.conf.Idle)); err != nil {
-			return err
-		}
-		body, err := readFrame(r, t.conf.MaxFrame, &t.coming, func() error { return c.SetReadDeadline(time.Now().Add(t.conf.Write)) })
-		if err != nil {
-			return err
-		}
-		tp, m, err := decodeFrame(body)
-		if err != nil {
-			return err
-		}
-		if p, is := m.(ping); !is {
-			t.hand(Envelope{From: from, Partition: tp, Message: t.conf.fit(m)})
-		} else if p.lost {
-			t.lose(from)
-		}
-	}
-	return ErrTransportClosed
+	return t.listen(c, r, from, false)
 }
 
 // trouble tells who wants to know.
