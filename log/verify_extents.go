@@ -210,6 +210,16 @@ func (r *batchFile) batch(ctx context.Context, pos int64) (record.Batch, string,
 	return b, "", nil
 }
 
+// torn says whether what stands at pos is the beginning of a batch that ends behind the file.
+func (r *batchFile) torn(pos int64) bool {
+	head, err := r.bytes(pos, record.HeaderSize)
+	if err != nil {
+		return false
+	}
+	size, magic, err := record.Peek(head)
+	return errors.Is(err, record.ErrIncomplete) || err == nil && magic >= 0 && magic <= 2 && int64(size) > r.size-pos
+}
+
 // reasonOf is what a record's error says about the bytes.
 func reasonOf(err error) string {
 	if c, ok := errors.AsType[*record.CorruptError](err); ok {

@@ -121,7 +121,7 @@ func (s *segmentCheck) walk() {
 				s.broken(err)
 				return
 			}
-			s.hole(pos, to, zero, reason)
+			s.hole(pos, to, zero, reason, s.r.torn(pos))
 			s.pos = to
 			continue
 		}
@@ -155,14 +155,14 @@ func (s *segmentCheck) broken(err error) {
 	}
 }
 
-// hole reports bytes that hold no batch.
-func (s *segmentCheck) hole(pos, to int64, zero bool, reason string) {
+// hole reports bytes that hold no batch. torn says that they are the beginning of one that was not written whole.
+func (s *segmentCheck) hole(pos, to int64, zero bool, reason string, torn bool) {
 	s.complete = false
 	what := fmt.Sprintf("%s without a valid batch (%s)", counted(to-pos, "byte"), reason)
 	if zero {
 		what = counted(to-pos, "byte") + " of zeros where a batch should begin"
 	}
-	kind, meaning := FindingBatch, ""
+	kind, meaning, note := FindingBatch, "", false
 	switch {
 	case to < s.r.size || !s.last || s.next < s.trusted:
 		meaning = s.outlook(pos, to < s.r.size)
@@ -171,9 +171,16 @@ func (s *segmentCheck) hole(pos, to int64, zero bool, reason string) {
 	case zero:
 		kind, meaning = FindingTail, "room that preallocate reserved, or a torn tail: an open cuts it"
 	default:
-		kind, meaning = FindingTail, "a torn tail, which an open cuts"
+		switch open := s.open(); {
+		case open.refused: // the durable hints tell more than the checkpoint
+			meaning = s.outlook(pos, false)
+		case open.cutsAt(s.file, pos) && (zero || torn):
+			kind, meaning, note = FindingTail, "as an unclean stop leaves it: an open cuts it off", true
+		default:
+			kind, meaning = FindingTail, "a torn tail, which an open cuts"
+		}
 	}
-	s.find(kind, s.file, pos, s.next, "%s; %s", what, meaning)
+	s.say(Finding{File: s.file, Position: pos, Offset: s.next, Kind: kind, Detail: what + "; " + meaning, Note: note})
 }
 
 // batch checks one valid batch against its place and its records against it.

@@ -273,6 +273,9 @@ func (c *folderCheck) points() {
 		case offset < 0:
 			c.find(FindingCheckpoint, name, -1, offset, "partition %s stands at offset %d, which no log has", c.tp, offset)
 		case offset > end:
+			if !c.marks.clean && (name == checkpoint.RecoveryPoints || name == checkpoint.HighWatermarks) {
+				meaning[name] += ", unless a broker was killed between a truncation and its next checkpoint"
+			}
 			c.find(FindingShort, name, -1, end, "partition %s stands at offset %d, but the log ends at %d: %s", c.tp, offset, end, meaning[name])
 		}
 	}

@@ -98,10 +98,11 @@ type findingInfo struct {
 	Offset   *int64 `json:"offset"`
 	Kind     string `json:"kind"`
 	Detail   string `json:"detail"`
+	Note     bool   `json:"note"`
 }
 
 func describeFinding(f log.Finding) findingInfo {
-	out := findingInfo{File: f.File, Kind: f.Kind, Detail: f.Detail}
+	out := findingInfo{File: f.File, Kind: f.Kind, Detail: f.Detail, Note: f.Note}
 	if f.Position >= 0 {
 		out.Position = &f.Position
 	}
