@@ -197,5 +197,5 @@ func repeat(f func() error) func(n int) (time.Duration, error) {
 }
 
 func rows() []row {
-	return slices.Concat(appendRows(), producerRows(), readRows(), cleanRows(), codecRows())
+	return slices.Concat(appendRows(), replicaRows(), producerRows(), readRows(), cleanRows(), codecRows())
 }

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/replica"
+)
+
+const (
+	replicas       = 3
+	committedBatch = 83 // records, 10 KB
+)
+
+func replicaRows() []row {
+	return []row{
+		{name: "commit 10 KB on three replicas", floor: "append it to three logs", atMost: 1.5, make: func(f *fixtures) (pair, error) { return commits(f, 1, timed) }},
+		{name: "16 producers commit 10 KB on three", floor: "append it to three logs", atMost: 1.5, make: func(f *fixtures) (pair, error) { return commits(f, writers, timed) }},
+		{name: "append to committed, p50", floor: "append it to three logs, p50", within: 150 * time.Microsecond, make: func(f *fixtures) (pair, error) {
+			return commits(f, 1, func(do func(n int) error) func(n int) (time.Duration, error) {
+				return median50(func(int) error { return do(1) })
+			})
+		}},
+	}
+}
+
+// ordersZero is the partition that is replicated.
+var ordersZero = log.TopicPartition{Topic: "orders"}
+
+// group is the replicas of a partition on as many nodes of this process, all in sync, beside as many logs that know nothing of
+// each other. Neither waits for a device.
+type group struct {
+	f     *fixtures
+	roots []string
+	dirs  []*log.Dir // of nodes, then of the logs
+	nodes []*replica.Node
+	logs  []*log.Log
+	lead  *replica.Handle
+}
+
+func newGroup(f *fixtures) (*group, error) {
+	g := &group{f: f}
+	if err := g.open(); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
+}
+
+func (g *group) open() error {
+	network := replica.NewNetwork()
+	news := replica.Assign{TopicID: [16]byte{1}, Leader: 1, BrokerEpoch: 1}
+	for i := range 2 * replicas {
+		root := g.f.fresh()
+		d, err := log.OpenDir(root, log.DirConfig{Defaults: log.Config{Durability: log.Buffered}})
+		if err != nil {
+			return err
+		}
+		g.roots, g.dirs = append(g.roots, root), append(g.dirs, d)
+		if i >= replicas {
+			l, err := d.Open(background, ordersZero, log.Config{})
+			if err != nil {
+				return err
+			}
+			g.logs = append(g.logs, l)
+			continue
+		}
+		self := replica.NodeID(i + 1)
+		n, err := replica.NewNode(replica.NodeConfig{Config: replica.Config{Self: self, BrokerEpoch: 1}, Dir: d, Transport: network.Transport(self)})
+		if err != nil {
+			return err
+		}
+		g.nodes = append(g.nodes, n)
+		news.Replicas, news.ISR = append(news.Replicas, self), append(news.ISR, self)
+	}
+	for _, n := range g.nodes {
+		if err := n.Assign(ordersZero, news); err != nil {
+			return err
+		}
+	}
+	var err error
+	if g.lead, err = g.nodes[0].Partition(ordersZero); err != nil {
+		return err
+	}
+	raw, err := encode(hundred()[:1], 1, record.None)
+	if err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(background, time.Minute)
+	defer cancel()
+	for { // until it leads
+		_, err := g.lead.Append(within, raw, -1)
+		if err == nil || within.Err() != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (g *group) close() (err error) {
+	for _, n := range g.nodes {
+		err = errors.Join(err, n.Close())
+	}
+	for _, d := range g.dirs {
+		err = errors.Join(err, d.Close())
+	}
+	for _, root := range g.roots {
+		err = errors.Join(err, os.RemoveAll(root))
+	}
+	*g = group{f: g.f}
+	return err
+}
+
+// between begins anew when the logs have grown enough.
+func (g *group) between() error {
+	if g.lead.Log().Stats().Bytes < freshBytes/replicas {
+		return nil
+	}
+	if err := g.close(); err != nil {
+		return err
+	}
+	return g.open()
+}
+
+// commits pairs appends that wait until all replicas have them, of some producers at a time, with appends to as many logs.
+func commits(f *fixtures, producers int, side func(func(n int) error) func(int) (time.Duration, error)) (pair, error) {
+	g, err := newGroup(f)
+	if err != nil {
+		return pair{}, err
+	}
+	raws := make([][]byte, producers)
+	for i := range raws {
+		if raws[i], err = encode(hundred()[:committedBatch], 1, record.None); err != nil {
+			return pair{}, errors.Join(err, g.close())
+		}
+	}
+	again := func(raw []byte) { // as a producer would send the next
+		clear(raw[:8]) // base offset
+	}
+	commit := func(raw []byte) error {
+		defer again(raw)
+		_, err := g.lead.Append(background, raw, -1)
+		return err
+	}
+	return pair{
+		floor: side(func(n int) error {
+			for range n {
+				for _, l := range g.logs {
+					_, err := l.AppendBatches(background, raws[0], log.AppendOptions{})
+					again(raws[0])
+					if err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}),
+		ours:    side(func(n int) error { return share(n, raws, commit) }),
+		between: g.between,
+		close:   g.close,
+	}, nil
+}
+
+// share has n things done, by as many goroutines as there are raws, or by the caller if it is one.
+func share(n int, raws [][]byte, do func(raw []byte) error) error {
+	some := func(raw []byte, n int) error {
+		for range n {
+			if err := do(raw); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(raws) == 1 {
+		return some(raws[0], n)
+	}
+	errs := make([]error, len(raws))
+	var all sync.WaitGroup
+	for i, raw := range raws {
+		all.Go(func() { errs[i] = some(raw, n/len(raws)+min(1, max(0, n%len(raws)-i))) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
