@@ -6,8 +6,9 @@ import (
 	"github.com/partlog/partlog/log"
 )
 
-// Event is everything that can happen to a partition. The types below implement it as values. Step keeps none of them; of
-// their slices it keeps those it says.
+// Event is everything that can happen to a partition. The types below implement it as values; what comes all the time (Produce,
+// FetchRequest, Appended, Read) is taken as a pointer, too, so that nothing need be allocated. Step keeps none of them; of their
+// slices it keeps those it says.
 type Event interface{ event() }
 
 // LogState is all a Partition knows of its log. Each answer of the log carries what it was right after.

@@ -70,7 +70,7 @@ func (h *Handle) Produce(ctx context.Context, raw []byte, acks int8, o ProduceOp
 	if _, err := record.View(raw); err != nil {
 		return nothing, notABatch(h.r.tp, err)
 	}
-	c := newCall(raw, acks)
+	c := h.r.node.newCall(raw, acks)
 	if o.LeaderEpoch != nil {
 		epoch := *o.LeaderEpoch
 		c.epoch = &epoch
@@ -136,13 +136,15 @@ func (h *Handle) carry(ctx context.Context, c *call, wait bool) (log.Appended, e
 	}
 	select {
 	case res := <-c.done:
-		return c.outcome(r.tp, res)
+		request := c.request()
+		r.node.free(c)
+		return outcome(r.tp, request, res)
 	case <-ctx.Done():
 	}
 	if c.withdraw() {
 		return nothing, ctx.Err()
 	}
-	<-c.placed // raw is in use until then
+	c.await() // raw is in use until then
 	select {
 	case res := <-c.done:
 		return c.outcome(r.tp, res)
@@ -219,15 +221,16 @@ type call struct {
 	epoch   *int32 // leader epoch under which it is asked for; nil unchecked
 	timeout time.Duration
 	state   atomic.Int32
-	done    chan Result   // of capacity 1
-	placed  chan struct{} // closed behind the log's append, or when there will be none; got and err are set then
-	got     log.Appended
+	done    chan Result                   // of capacity 1
+	placed  atomic.Pointer[chan struct{}] // closed behind the log's append, if somebody waits for that
+	got     log.Appended                  // with callPlaced
 	err     error
 }
 
 const (
 	callWaits     int32 = iota
 	callBegun           // the log has raw
+	callPlaced          // its append is over
 	callWithdrawn       // nobody waits any more, it must not be appended
 )
 
@@ -235,7 +238,32 @@ func (c *call) begin() bool    { return c.state.CompareAndSwap(callWaits, callBe
 func (c *call) withdraw() bool { return c.state.CompareAndSwap(callWaits, callWithdrawn) }
 
 func newCall(raw []byte, acks int8) *call {
-	return &call{raw: raw, acks: acks, done: make(chan Result, 1), placed: make(chan struct{})}
+	return &call{raw: raw, acks: acks, done: make(chan Result, 1)}
+}
+
+// newCall takes one that was answered, if it can: its channel is as good as new.
+func (n *Node) newCall(raw []byte, acks int8) *call {
+	c, ok := n.calls.Get().(*call)
+	if !ok {
+		return newCall(raw, acks)
+	}
+	c.raw, c.acks = raw, acks
+	return c
+}
+
+// free is for who has the answer: nobody else looks at the call any more.
+func (n *Node) free(c *call) {
+	*c = call{done: c.done}
+	n.calls.Put(c)
+}
+
+// await returns when the append that has begun is over.
+func (c *call) await() {
+	over := make(chan struct{})
+	c.placed.Store(&over)
+	if c.state.Load() != callPlaced {
+		<-over
+	}
 }
 
 func (c *call) request() string {
@@ -248,7 +276,10 @@ func (c *call) request() string {
 // end notes what the log said. The runner calls it.
 func (c *call) end(got log.Appended, err error) {
 	c.got, c.err = got, err
-	close(c.placed)
+	c.state.Store(callPlaced)
+	if over := c.placed.Load(); over != nil {
+		close(*over)
+	}
 }
 
 // answer ends the call. The runner calls it once.
@@ -301,5 +332,6 @@ func (r *runner) produce(c *call) {
 		r.step(*m)
 		return
 	}
-	r.step(Produce{Tag: r.lastTag, Raw: c.raw, Acks: c.acks, Timeout: c.timeout, LeaderEpoch: c.epoch, Extra: c})
+	r.events.produce = Produce{Tag: r.lastTag, Raw: c.raw, Acks: c.acks, Timeout: c.timeout, LeaderEpoch: c.epoch, Extra: c}
+	r.step(&r.events.produce)
 }

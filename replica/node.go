@@ -111,6 +111,7 @@ type Node struct {
 	asked   atomic.Int64 // of those, how many are in court
 	window  *window
 	clock   *timeline[*runner]
+	calls   sync.Pool      // of *call that were answered
 	all     sync.WaitGroup // of the clock and of who serves the transport
 	served  chan struct{}
 	serving error // why Serve returned; after served

@@ -24,7 +24,7 @@ func (g *group) ready() *Handle {
 }
 
 // diskGroup is a group over the operating system's files.
-func diskGroup(b *testing.B, ids ...NodeID) *group {
+func diskGroup(b testing.TB, ids ...NodeID) *group {
 	g := &group{t: b, network: NewNetwork(), ids: ids, nodes: map[NodeID]*member{}}
 	g.state = Assign{TopicID: [16]byte{1}, Leader: ids[0], Replicas: ids, ISR: slices.Clone(ids)}
 	for _, id := range ids {

@@ -81,16 +81,24 @@ func (p *Partition) Step(now time.Time, in Event, out []Action) []Action {
 		p.tick()
 	case FetchRequest:
 		p.fetch(e)
+	case *FetchRequest:
+		p.fetch(*e)
 	case Read:
 		p.read(e)
+	case *Read:
+		p.read(*e)
 	case Produce:
 		p.produce(e)
+	case *Produce:
+		p.produce(*e)
 	case EndTxn:
 		p.endTxn(e)
 	case Withdraw:
 		p.withdraw(e)
 	case Appended:
 		p.appended(e)
+	case *Appended:
+		p.appended(*e)
 	case FetchResponse:
 		p.fetched(e)
 	case Truncated:

@@ -74,7 +74,7 @@ func (r *runner) read(l *log.Log, a *Action) Event {
 	if a.To >= 0 {
 		r.node.window.settle(a.To, r, e.Bytes)
 	}
-	return e
+	return r.events.read(e)
 }
 
 func (r *runner) readCold(l *log.Log, a Action) {

@@ -79,6 +79,7 @@ type runner struct {
 	lastTag    uint64
 	actions    []Action
 	pending    []Event
+	events     events
 	shared     shared
 	led        bool  // it led after the last turn
 	logStart   int64 // as the core knows it
@@ -224,7 +225,8 @@ func (r *runner) take(m mail) {
 			e.MaxWait = min(e.MaxWait, remotePatience)
 			if tag, ok := r.remote(m.from, e.Tag, e.From == NoNode); ok {
 				e.Tag = tag
-				r.step(e)
+				r.events.fetch = e
+				r.step(&r.events.fetch)
 			}
 			return
 		case EpochRequest:
@@ -311,6 +313,28 @@ func (r *runner) step(e Event) {
 		clear(r.actions)
 	}
 	r.unshare()
+	r.events.clear()
+}
+
+// events are those of a step that come all the time: pointers to them are Events that need not be allocated.
+type events struct {
+	produce  Produce
+	fetch    FetchRequest
+	appended Appended
+	reads    []Read
+}
+
+// read makes e an event. Those from before stay what they are.
+func (s *events) read(e Read) *Read {
+	s.reads = append(s.reads, e)
+	return &s.reads[len(s.reads)-1]
+}
+
+// clear keeps no records alive.
+func (s *events) clear() {
+	s.produce = Produce{}
+	clear(s.reads)
+	s.reads = s.reads[:0]
 }
 
 // lookAtLog notices what happened to the log by itself: retention, or the host, raised its start.

@@ -183,7 +183,8 @@ func (r *runner) append(l *log.Log, a *Action) Event {
 			r.warm, r.warmNext, r.warmFill = r.warmNext, got.Base, 0
 		}
 	}
-	return Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Duplicate: got.Duplicate, Err: err, State: r.state(l)}
+	r.events.appended = Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Duplicate: got.Duplicate, Err: err, State: r.state(l)}
+	return &r.events.appended
 }
 
 // reply gives a Result to who asked.
