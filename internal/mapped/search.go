@@ -314,9 +314,12 @@ func (q *query) findChunk() int {
 // upper counts the leading entries of e with a key of at most the target.
 func (q *query) upper(e []byte) int {
 	lo, hi := 0, len(e)/q.size
+	if hi > 8 {
+		lo, hi = q.guess(e, hi)
+	}
 	for lo < hi {
 		mid := lo + (hi-lo)/2
-		if q.key(e[mid*q.size:(mid+1)*q.size]) <= q.target {
+		if q.keyAt(e, mid) <= q.target {
 			lo = mid + 1
 		} else {
 			hi = mid
@@ -324,6 +327,40 @@ func (q *query) upper(e []byte) int {
 	}
 	return lo
 }
+
+// guess bounds upper of n entries, two or more. Most indexes grow evenly: then the place can be worked out, and besides the
+// ends, which stay warm, only its neighbourhood is touched. Where they do not, steps that double lead to it.
+func (q *query) guess(e []byte, n int) (lo, hi int) {
+	first, last := q.keyAt(e, 0), q.keyAt(e, n-1)
+	switch {
+	case q.target < first:
+		return 0, 0
+	case q.target >= last:
+		return n, n
+	}
+	lo, hi = 1, n-1
+	i := min(max(1+int((float64(q.target)-float64(first))/(float64(last)-float64(first))*float64(n-1)), lo), hi)
+	if q.keyAt(e, i) > q.target {
+		hi = i
+		for step := 1; hi-step >= lo; step *= 2 {
+			if q.keyAt(e, hi-step) <= q.target {
+				return hi - step + 1, hi
+			}
+			hi -= step
+		}
+		return lo, hi
+	}
+	lo = i + 1
+	for step := 1; lo+step <= hi; step *= 2 {
+		if q.keyAt(e, lo+step-1) > q.target {
+			return lo, lo + step - 1
+		}
+		lo += step
+	}
+	return lo, hi
+}
+
+func (q *query) keyAt(e []byte, i int) int64 { return q.key(e[i*q.size : (i+1)*q.size]) }
 
 // first is the first entry of a chunk before the tail.
 func (q *query) first(c int) []byte {
