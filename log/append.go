@@ -56,6 +56,12 @@ var notAppended = Appended{Base: -1, Last: -1, AppendTime: -1, LogStart: -1}
 // ends the wait for the device behind that, or if the sync fails, the error is an *UnconfirmedError: the records are in
 // the log, and base is their offset.
 //
+// Of the appends that wait for the device one makes the sync itself, for all; a lone one does. No context ends a system
+// call: who makes it returns when the device has answered, with base and no error if that went well, whatever became of ctx
+// meanwhile. The others' contexts are heard at once. Whoever must not be held by a device that hangs calls from a goroutine of
+// its own, which such a call then holds in its place: handing every sync to another goroutine would cost each append a tenth
+// of what it takes, or more.
+//
 // Every other error means that they are not in the log, and base is -1: ErrInvalidRecord, ErrInvalidTimestamp and
 // ErrTooLarge for what the log's configuration, or a reader with the default record.Limits, refuses; ErrFull for what
 // Config.MaxBytes does; ErrNoSpace; ErrReadOnly; ErrFailed; ErrClosed; ErrTruncated if a truncation took them away again

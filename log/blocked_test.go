@@ -166,3 +166,27 @@ func within(t *testing.T, ended <-chan error) error {
 		return nil
 	}
 }
+
+// Of appends that wait for the device one makes the sync: its context cannot end that, those of the others are heard.
+func TestTheAppendThatMakesTheSyncIsConfirmedThoughItsContextEnded(t *testing.T) {
+	fault := vfstest.NewFault(vfs.Mem())
+	b := newBedOn(t, fault, Config{})
+	gate := make(chan struct{})
+	hits, _ := fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSyncData}, Name: "t-0/*.log", Block: gate})
+	limited, stop := context.WithCancel(ctx)
+	first := make(chan error, 1)
+	go func() { first <- errOf(b.Append(limited, record.Record{})) }()
+	require.Eventually(t, func() bool { return hits() > 0 }, 5*time.Second, time.Millisecond)
+	second := make(chan error, 1)
+	go func() { second <- errOf(b.Append(limited, record.Record{})) }()
+	require.Eventually(t, func() bool { return b.Offsets().LogEnd == 2 }, 5*time.Second, time.Millisecond)
+	stop()
+	var unconfirmed *UnconfirmedError
+	require.ErrorAs(t, <-second, &unconfirmed)
+	require.Equal(t, int64(1), unconfirmed.Base)
+	require.Empty(t, first, "it is in the system call")
+	close(gate)
+	require.NoError(t, <-first)
+	require.Equal(t, int64(1), b.Offsets().Durable)
+	require.NoError(t, b.Wait(ctx, MarkDurable, 2))
+}
