@@ -172,7 +172,7 @@ func (c *cluster) produce(value string) {
 func (c *cluster) produceWithin(limit time.Duration, value string) {
 	c.t.Helper()
 	b := record.NewBuilder(record.BuilderOptions{})
-	require.NoError(c.t, b.Add(record.Record{Timestamp: time.Now().UnixMilli(), Value: []byte(value)}))
+	require.NoError(c.t, b.Add(record.Record{Timestamp: time.Now().UnixMilli(), Key: []byte(value), Value: []byte(value)}))
 	batch, err := b.Finish()
 	require.NoError(c.t, err)
 	require.Eventually(c.t, func() bool {
@@ -214,6 +214,26 @@ func (c *cluster) holds(id replica.NodeID, want ...string) {
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("node %d shows %v, not %v", id, got, want)
+		}
+	}
+}
+
+// tell shows how all stand, if the test has failed.
+func (c *cluster) tell() {
+	if !c.t.Failed() {
+		return
+	}
+	c.t.Logf("the store: %+v", c.look(orders).State)
+	for id, n := range c.nodes {
+		if n.Member == nil {
+			c.t.Logf("node %d is down", id)
+			continue
+		}
+		c.t.Logf("node %d: %+v", id, n.Status())
+		if h, err := n.Node().Partition(orders); err == nil {
+			s := h.Status()
+			c.t.Logf("node %d: %v %s, leader %d epoch %d version %d, isr %v, pending %s, %+v, unclean %v, followers %+v, epochs %v, error %v", id, s.Role, s.Phase, s.Leader,
+				s.LeaderEpoch, s.PartitionEpoch, s.ISR, s.Pending, s.Offsets, s.UncleanStop, s.Followers, s.Epochs, s.LastError)
 		}
 	}
 }

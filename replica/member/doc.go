@@ -50,7 +50,8 @@
 //     knows, over what the process has of its own: when they are made, and whenever the settings change. What does not go
 //     with the process's own is told to Config.Trouble and left out. They count soon after they were altered, as with Kafka;
 //     AwaitConfig waits until the leaders go by them.
-//   - Leaders' proposals of other in-sync sets go to the node whose controller rules, over the Transport.
+//   - Leaders' proposals of other in-sync sets go to the node whose controller rules, over the Transport. It rules as long as it
+//     reaches the store: if others do not reach it meanwhile, in-sync sets change only by what the store says of sessions.
 //
 // Errors of the store end nothing: they are tried again every Config.Retry, told to Config.Trouble and kept in Status. A store that
 // does not answer is as good as one that fails, after Config.ProposeTimeout; for a controller after its SessionTTL, whatever it then
