@@ -34,6 +34,9 @@ var (
 	// recovers are the functions that may recover: the guard of mappings, which panics again with what is not its own,
 	// and the callers of a host's event functions.
 	recovers = []string{"vfs.guarded", "log.event"}
+	// acting are the functions that may start a goroutine or a timer that acts by itself: whoever owns what they belong to ends it,
+	// or, with a store that does not answer, its limit.
+	acting = []string{"replica.begin", "replica.answerOn", "replica/internal/patience.Close", "replica/internal/patience.round"}
 	// panics are the functions that may panic.
 	panics = []string{"vfs.guarded"}
 )
@@ -130,12 +133,12 @@ func lint(name string, src []byte) (complaints []string) {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
 				if x, ok := n.X.(*ast.Ident); ok && !program {
-					if what := forbidden(imported[x.Name], n.Sel.Name, dir); what != "" {
+					if what := forbidden(imported[x.Name], n.Sel.Name, dir); what != "" && !(actsAlone(what) && slices.Contains(acting, fn)) {
 						complain(n, what)
 					}
 				}
 			case *ast.GoStmt:
-				if !program && !within(dir, suites) {
+				if !program && !within(dir, suites) && !slices.Contains(acting, fn) {
 					complain(n, "a goroutine outlives the call that started it; the caller's own does the work")
 				}
 			case *ast.CallExpr:
@@ -177,7 +180,7 @@ func forbidden(pkg, name, dir string) string {
 		}
 	case "time", "context":
 		if slices.Contains([]string{"AfterFunc", "NewTicker", "Tick"}, name) {
-			return pkg + "." + name + " acts when nobody calls"
+			return pkg + "." + name + byItself
 		}
 	case "runtime/debug":
 		if name == "SetPanicOnFault" && dir != "vfs" {
@@ -186,6 +189,10 @@ func forbidden(pkg, name, dir string) string {
 	}
 	return ""
 }
+
+const byItself = " acts when nobody calls"
+
+func actsAlone(complaint string) bool { return strings.HasSuffix(complaint, byItself) }
 
 func TestEachLintRuleSeesItsOffender(t *testing.T) {
 	for _, c := range []struct {
@@ -204,6 +211,10 @@ func TestEachLintRuleSeesItsOffender(t *testing.T) {
 		{"flags and errors", "segment/a.go", `import "os"; var _, _ = os.O_RDWR, os.ErrNotExist`, ""},
 		{"the standard logger", "record/a.go", `import "log"; var _ = log.Println`, "did not ask"},
 		{"a goroutine", "log/a.go", `func f() { go f() }`, "outlives"},
+		{"a goroutine of a pool", "replica/a.go", `func begin() { go begin() }`, ""},
+		{"a goroutine under that name elsewhere", "log/a.go", `func begin() { go begin() }`, "outlives"},
+		{"a timer that its owner stops", "replica/a.go", `import "time"; func answerOn() { time.NewTicker(1) }`, ""},
+		{"a file in a function that may act", "replica/a.go", `import "os"; func begin() { os.Open("x") }`, "package vfs only"},
 		{"a goroutine of a program", "cmd/partlog/a.go", `func f() { go f() }`, ""},
 		{"a timer that acts by itself", "log/a.go", `import "time"; var _ = time.AfterFunc`, "nobody calls"},
 		{"a timer that is waited for", "log/a.go", `import "time"; var _ = time.NewTimer`, ""},
