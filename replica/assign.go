@@ -32,7 +32,7 @@ func (p *Partition) assign(a Assign) {
 	if a.TopicID != none {
 		p.topicID = a.TopicID
 	}
-	p.leader, p.leaderEpoch, p.partitionEpoch, p.told = a.Leader, a.LeaderEpoch, a.PartitionEpoch, max(a.MinISR, 0)
+	p.leader, p.leaderEpoch, p.partitionEpoch, p.told = a.Leader, a.LeaderEpoch, a.PartitionEpoch, a.MinISR
 	p.replicas = append(p.replicas[:0], a.Replicas...)
 	p.adding = append(p.adding[:0], a.Adding...)
 	p.removing = append(p.removing[:0], a.Removing...)

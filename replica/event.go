@@ -41,6 +41,7 @@ type (
 		// Recovering: the leader was elected from outside the in-sync set.
 		Recovering bool
 		// MinISR is min.insync.replicas in this version of the partition, which counts over Config.MinISR; 0: it does not say.
+		// Negative: so many, but for the sign, or Config.MinISR if that is larger.
 		MinISR int
 	}
 	// Peer is what the controller knows of a node: whether it may become in-sync. A node never spoken of may.

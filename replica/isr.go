@@ -44,10 +44,11 @@ func (p *Partition) markISR() {
 
 // minISR is how many must be in sync: no more than there are replicas.
 func (p *Partition) minISR() int {
+	n := max(p.conf.MinISR, -p.told)
 	if p.told > 0 {
-		return min(p.told, len(p.replicas))
+		n = p.told
 	}
-	return min(p.conf.MinISR, len(p.replicas))
+	return min(n, len(p.replicas))
 }
 
 // expand proposes a replica that has all that is committed.

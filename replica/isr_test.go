@@ -286,7 +286,15 @@ func TestTheMinISROfAVersionCounts(t *testing.T) {
 	l.step(Reconfigure{Config{MinISR: 1}})
 	require.Equal(t, NotEnoughReplicas, reply(t, l.produce(3, -1, 1), 3).Err)
 	require.Equal(t, 2, l.p.Status().MinISR)
-	a.PartitionEpoch, a.MinISR = 2, 0
+	a.PartitionEpoch, a.MinISR = 2, -3
+	l.step(a)
+	require.Equal(t, 3, l.p.Status().MinISR)
+	l.step(Reconfigure{Config{MinISR: 2}})
+	a.PartitionEpoch, a.MinISR = 3, -1
+	l.step(a)
+	require.Equal(t, 2, l.p.Status().MinISR, "its own is larger")
+	l.step(Reconfigure{Config{MinISR: 1}})
+	a.PartitionEpoch, a.MinISR = 4, 0
 	l.step(a)
 	require.Equal(t, None, reply(t, l.produce(4, -1, 1), 4).Err)
 }

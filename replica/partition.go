@@ -23,7 +23,7 @@ type Partition struct {
 	adding         []NodeID
 	removing       []NodeID
 	recovering     bool
-	told           int // min.insync.replicas; 0: what the configuration says
+	told           int // Assign.MinISR
 	peers          []peer
 
 	// The log, as its answers tell.

@@ -89,7 +89,7 @@ func (r *runner) failed(err error) {
 		g.inRow = 0
 	}
 	g.made = time.Time{}
-	at := now.Add(min(r.node.conf.Config.withDefaults().Backoff<<min(g.inRow, 16), longestMend))
+	at := now.Add(min(min(r.node.conf.Config.withDefaults().Backoff, longestMend)<<min(g.inRow, 16), longestMend))
 	g.inRow++
 	if errors.Is(err, log.ErrCorrupt) || errors.As(err, new(*LostTailError)) {
 		at = time.Time{}

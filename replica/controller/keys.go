@@ -144,8 +144,6 @@ func decodeState(b []byte) (topicID [16]byte, p Partition, err error) {
 		return topicID, p, fmt.Errorf("leader %d is no replica", p.Leader)
 	case p.LeaderEpoch < 0 || p.PartitionEpoch < 0:
 		return topicID, p, errors.New("a negative epoch")
-	case p.MinISR < 0:
-		return topicID, p, errors.New("a negative number of in-sync replicas")
 	}
 	return topicID, p, nil
 }

@@ -188,20 +188,31 @@ func (c *Core) configure(t *topic, config map[string]string) {
 	if maps.Equal(t.config, config) {
 		return
 	}
-	before := c.config.minISR(t.config)
+	before, own := c.config.minISR(t.config), hasMinISR(t.config)
 	t.config = config
 	c.touch(key{kind: configKey, topic: t.name})
 	now := c.config.minISR(t.config)
-	if now == before {
+	same := now == before
+	if same && own == hasMinISR(config) {
 		return
+	}
+	if !hasMinISR(config) {
+		now = -now
 	}
 	for n, p := range t.partitions {
 		if !p.damaged {
-			p.ELR, p.MinISR = nil, now
+			if p.MinISR = now; !same {
+				p.ELR = nil
+			}
 			p.PartitionEpoch++
 			c.set(t, n, p.Partition)
 		}
 	}
+}
+
+func hasMinISR(config map[string]string) bool {
+	_, ok := config[minISRKey]
+	return ok
 }
 
 func (c *Core) describeConfig(e DescribeConfig) Reply {

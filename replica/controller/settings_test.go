@@ -106,7 +106,7 @@ func TestALeaderThatDoesNotKnowTheMinISRChangesNoInSyncSet(t *testing.T) {
 	require.Equal(t, 2, w.core.topics["t"].partitions[1].MinISR)
 	epoch := w.partition("t").PartitionEpoch
 	require.NoError(t, w.ask(func(tag uint64) Event { return SetConfig{tag, "t", nil} }).Err)
-	require.Equal(t, 1, w.partition("t").MinISR, "the controller's default")
+	require.Equal(t, -1, w.partition("t").MinISR, "the controller's default")
 	require.Equal(t, epoch+1, w.partition("t").PartitionEpoch)
 	require.NoError(t, w.ask(func(tag uint64) Event { return SetConfig{tag, "t", map[string]string{"retention.ms": "5"}} }).Err)
 	require.Equal(t, epoch+1, w.partition("t").PartitionEpoch, "it is the same")

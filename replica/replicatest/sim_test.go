@@ -61,7 +61,7 @@ const seedsVariable = "PARTLOG_TEST_SEEDS"
 func TestClustersKeepWhatTheyCommit(t *testing.T) {
 	seeds := uint64(220)
 	if testing.Short() {
-		seeds = 60
+		seeds = 120
 	}
 	if n, err := strconv.ParseUint(os.Getenv(seedsVariable), 10, 64); err == nil {
 		seeds = n
