@@ -168,14 +168,14 @@ func (s *segmentCheck) hole(pos, to int64, zero bool, reason string, torn bool) 
 		meaning = s.outlook(pos, to < s.r.size)
 	case s.marks.clean:
 		kind, meaning = FindingTail, "bytes behind a clean stop; a broker appends behind them, or does not start"
-	case zero:
-		kind, meaning = FindingTail, "room that preallocate reserved, or a torn tail: an open cuts it"
 	default:
 		switch open := s.open(); {
 		case open.refused: // the durable hints tell more than the checkpoint
 			meaning = s.outlook(pos, false)
-		case open.cutsAt(s.file, pos) && (zero || torn):
-			kind, meaning, note = FindingTail, "as an unclean stop leaves it: an open cuts it off", true
+		case open.cutsAt(s.file, pos) && zero:
+			kind, meaning, note = FindingTail, "room that preallocate reserved, or an append that a kill broke off: an open cuts it off", true
+		case open.cutsAt(s.file, pos) && torn:
+			kind, meaning, note = FindingTail, "an append that a kill broke off: an open cuts it off", true
 		default:
 			kind, meaning = FindingTail, "a torn tail, which an open cuts"
 		}
