@@ -82,6 +82,13 @@ func (d *Driver) Marker(commit bool, baseOffset, timestamp, producerID int64, pr
 	return r.Raw, err
 }
 
+// Control lets Kafka encode a control batch of the metadata log: a type from 2 to 6 with its message as Kafka's JSON has it.
+func (d *Driver) Control(kind int, baseOffset, timestamp int64, leaderEpoch int32, message any) ([]byte, error) {
+	var r rawAnswer
+	_, err := d.call("control", map[string]any{"type": kind, "baseOffset": baseOffset, "timestamp": timestamp, "leaderEpoch": leaderEpoch, "message": message}, &r)
+	return r.Raw, err
+}
+
 // Compress frames raw with Kafka's codec; magic chooses between the framings of old and new batches.
 func (d *Driver) Compress(codec string, level int, magic int8, raw []byte) ([]byte, error) {
 	var r rawAnswer

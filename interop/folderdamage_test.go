@@ -11,11 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// folderDamage is what is done to folders by hand, by the name it is counted under.
-var folderDamage = []struct {
-	name string
-	do   func(*kafkaFolder) bool // false: there is nothing to do it to
-}{
+// folderDamage is what crashes and bad disks do to a folder, and who loses files of it.
+var folderDamage = []damageKind{
 	{"torn log", func(f *kafkaFolder) bool { return f.cut(f.active(".log")) }},
 	{"zeros behind the log", func(f *kafkaFolder) bool { return f.extend(f.active(".log"), make([]byte, 1+f.r.IntN(5000))) }},
 	{"bytes behind the log", func(f *kafkaFolder) bool {
@@ -127,11 +124,13 @@ var folderDamage = []struct {
 	}},
 }
 
-// damage does one to three things to the folder, half of the time with a clean marker that went.
+var allDamage = slices.Concat(folderDamage, textDamage, fileDamage)
+
+// damage does one or two things to the folder, half of the time with a clean marker that went.
 func (f *kafkaFolder) damage() {
 	f.damaged = ""
 	for range 1 + f.r.IntN(3)/2 {
-		d := folderDamage[f.r.IntN(len(folderDamage))]
+		d := allDamage[f.r.IntN(len(allDamage))]
 		f.note("damage: %s", d.name)
 		if d.do(f) {
 			f.damaged = strings.TrimPrefix(f.damaged+", "+d.name, ", ")

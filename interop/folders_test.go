@@ -167,7 +167,8 @@ func (f *kafkaFolder) sameOpinion(k golden.Opened, o opinion) {
 	forgets := k.LogStartOffset > 0 && (!k.OpenedClean || k.LogStartOffset == k.LogEndOffset || f.damaged != "")
 	// Where the first offset of a transaction lies in a gap, Kafka's last stable offset is the first behind.
 	k.LastStableOffset = max(k.LastStableOffset, k.LogStartOffset)
-	if (forgets || strings.Contains(f.damaged, "no log")) && o.LastStableOffset < k.LastStableOffset {
+	unknowing := k.OpenedClean && strings.Contains(f.damaged, "no snapshot") // without any, after a clean stop, it takes the log for one without
+	if (forgets || unknowing || strings.Contains(f.damaged, "no log")) && o.LastStableOffset < k.LastStableOffset {
 		k.LastStableOffset = o.LastStableOffset
 	}
 	ours := func(id int64) bool {
@@ -176,7 +177,7 @@ func (f *kafkaFolder) sameOpinion(k golden.Opened, o opinion) {
 	theirs := func(id int64) bool {
 		return slices.ContainsFunc(k.Producers, func(p golden.ProducerFacts) bool { return p.ProducerID == id })
 	}
-	if forgets || k.OpenedClean && strings.Contains(f.damaged, "no snapshot") { // without any, after a clean stop, it takes the log for one without
+	if forgets || unknowing {
 		for _, p := range k.Producers {
 			require.True(t, ours(p.ProducerID), "%+v", p)
 		}
@@ -209,6 +210,9 @@ func (f *kafkaFolder) sameOpinion(k golden.Opened, o opinion) {
 		if strings.Contains(f.damaged, "index") || strings.Contains(f.damaged, "swap") { // Kafka believes what stands there, or is missing
 			a.LargestTimestamp, b.LargestTimestamp, a.IndexEntries, a.TimeIndexEntries = 0, 0, b.IndexEntries, b.TimeIndexEntries
 		}
+		if a.LargestTimestamp == 0 && strings.Contains(f.damaged, "wrong clean marker") { // zeros of a kill
+			b.LargestTimestamp = 0
+		}
 		if a.LargestTimestamp > 1_790_000_000_000 && (!f.clean || a.Size == 0 || presized) { // the time of the file
 			a.LargestTimestamp, b.LargestTimestamp = 0, 0
 		}
@@ -226,6 +230,12 @@ func (f *kafkaFolder) sameOpinion(k golden.Opened, o opinion) {
 	differ("lso", k.LastStableOffset, o.LastStableOffset)
 	differ("rp", k.RecoveryPoint, o.RecoveryPoint)
 	differ("topic id", k.TopicID, o.TopicID)
+	if n := len(k.LeaderEpochs); n > 0 && !k.OpenedClean && k.LeaderEpochs[0].StartOffset > k.LogStartOffset { // a raised start went with a kill: ours knows more in front
+		o.LeaderEpochs = o.LeaderEpochs[max(0, len(o.LeaderEpochs)-n):]
+		if len(o.LeaderEpochs) == n {
+			o.LeaderEpochs[0].StartOffset = max(o.LeaderEpochs[0].StartOffset, k.LeaderEpochs[0].StartOffset)
+		}
+	}
 	if !strings.Contains(f.damaged, "epochs") && !strings.Contains(f.damaged, "no log") { // Kafka goes on with what the file says
 		differ("epochs", k.LeaderEpochs, o.LeaderEpochs)
 	}

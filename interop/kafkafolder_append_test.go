@@ -22,6 +22,10 @@ func (f *kafkaFolder) append() {
 		kind = "plain"
 	}
 	f.modern = f.modern || kind != "old formats"
+	if f.modern && f.r.IntN(25) == 0 {
+		f.appendRare()
+		return
+	}
 	switch kind {
 	case "idempotent":
 		f.appendProducer(false)

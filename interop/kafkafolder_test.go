@@ -42,8 +42,7 @@ var folderKinds = []string{"plain", "idempotent", "transactional", "compacted", 
 
 func newKafkaFolder(t *testing.T, d *Driver, r *rand.Rand) *kafkaFolder {
 	f := &kafkaFolder{t: t, d: d, r: r, root: t.TempDir(), now: 1_750_000_000_000, kind: folderKinds[r.IntN(len(folderKinds))], refused: map[string]int{}}
-	f.topic = []string{"orders", "a.b-c_d", "0", strings.Repeat("long", 62)}[r.IntN(4)]
-	f.part = []int32{0, 0, 7, 10_000}[r.IntN(4)]
+	f.topic, f.part = someName(r)
 	f.config = kafkaFolderConfig(r, f.kind)
 	return f
 }
@@ -136,7 +135,7 @@ func (f *kafkaFolder) make(steps int) {
 	f.l, err = f.d.Open(o)
 	require.NoError(f.t, err)
 	if f.r.IntN(3) == 0 {
-		base := []int64{1, 1<<31 - 7, 1<<32 - 3, 1 << 40, 1<<62 - 5, 1<<62 + 1<<61}[f.r.IntN(6)]
+		base := []int64{1, 1<<31 - 7, 1<<32 - 3, 1 << 40, 1<<62 - 5, 1<<62 + 1<<61, 1<<63 - 1<<24}[f.r.IntN(7)]
 		require.NoError(f.t, f.l.TruncateFullyAndStartAt(base))
 		f.note("begins at %d", base)
 	}

@@ -88,7 +88,8 @@ func (p *pipe) call(cmd string, args, out any) ([]string, error) {
 	}
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
-		p.fail(fmt.Errorf("interop: %s: no answer: %w\n%s", cmd, err, p.stderr))
+		p.fail(err) // waits, and has all that was printed
+		p.dead = fmt.Errorf("interop: %s: no answer: %w, %v\n%s", cmd, err, p.cmd.ProcessState, p.stderr)
 		return nil, p.dead
 	}
 	var answer struct {
@@ -145,5 +146,5 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.b))
+	return strings.TrimSpace(string(t.b[max(0, len(t.b)-4000):]))
 }

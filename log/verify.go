@@ -201,7 +201,7 @@ func (v *verifier) root() {
 	var order []TopicPartition
 	for _, e := range entries {
 		tp, state, err := parseFolder(e.Name())
-		if !e.IsDir() || err != nil || state != liveFolder || ignoredFolder(e.Name()) {
+		if !e.IsDir() || err != nil || state != liveFolder || whole && ignoredFolder(e.Name()) {
 			continue
 		}
 		if len(names[tp]) == 0 {

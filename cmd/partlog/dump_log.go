@@ -300,6 +300,10 @@ func control(line *strings.Builder, fields *facts, rec record.Record) error {
 		return err
 	}
 	fields.set("controlType", t.String())
+	if text, ok, err := kraftText(t, rec.Value); ok || err != nil {
+		line.WriteString(text)
+		return err
+	}
 	if t != record.Abort && t != record.Commit {
 		fmt.Fprintf(line, " controlType: %s(%s)", t, strconv.Itoa(int(int16(binary.BigEndian.Uint16(rec.Key[2:])))))
 		return nil

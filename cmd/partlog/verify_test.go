@@ -144,3 +144,20 @@ func TestVerifyFindsNothingAfterOurOwnWork(t *testing.T) {
 		})
 	}
 }
+
+// A metadata log is none of a root's partitions, but may be looked at when it is named.
+func TestTheFolderOfAMetadataLogIsVerifiedWhenItIsNamed(t *testing.T) {
+	root, dir := goldenFolder(t, "codec-lz4")
+	to := filepath.Join(root, "__cluster_metadata-0")
+	if err := os.Rename(dir, to); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"verify", "info", "cat"} {
+		if got := call(verb, to); got.code != 0 {
+			t.Errorf("%s: exit code %d: %s%s", verb, got.code, got.out, got.err)
+		}
+	}
+	if got := call("verify", root); got.code != 0 {
+		t.Errorf("of the root: exit code %d: %s%s", got.code, got.out, got.err)
+	}
+}

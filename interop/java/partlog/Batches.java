@@ -8,6 +8,11 @@ import org.apache.kafka.common.compress.GzipCompression;
 import org.apache.kafka.common.compress.Lz4Compression;
 import org.apache.kafka.common.compress.ZstdCompression;
 import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.message.KRaftVersionRecordJsonConverter;
+import org.apache.kafka.common.message.LeaderChangeMessageJsonConverter;
+import org.apache.kafka.common.message.SnapshotFooterRecordJsonConverter;
+import org.apache.kafka.common.message.SnapshotHeaderRecordJsonConverter;
+import org.apache.kafka.common.message.VotersRecordJsonConverter;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.record.internal.ControlRecordType;
@@ -36,6 +41,7 @@ final class Batches {
         c.put("parse", Batches::parse);
         c.put("build", Batches::build);
         c.put("marker", Batches::marker);
+        c.put("control", Batches::control);
         c.put("compress", a -> compress(a));
         c.put("decompress", a -> decompress(a));
     }
@@ -128,6 +134,26 @@ final class Batches {
             a.path("leaderEpoch").asInt(RecordBatch.NO_PARTITION_LEADER_EPOCH), a.get("producerId").asLong(),
             (short) a.get("producerEpoch").asInt(), new EndTransactionMarker(type, a.path("coordinatorEpoch").asInt()));
         return Driver.JSON.createObjectNode().put("raw", Wire.bytes(m.buffer()));
+    }
+
+    /** A control batch of the metadata log: "type" with "message", as Kafka's own JSON has it. */
+    private static Object control(JsonNode a) {
+        ByteBufferOutputStream out = new ByteBufferOutputStream(512);
+        long timestamp = a.get("timestamp").asLong();
+        MemoryRecordsBuilder b = new MemoryRecordsBuilder(out, RecordBatch.CURRENT_MAGIC_VALUE, Compression.NONE, TimestampType.CREATE_TIME,
+            a.path("baseOffset").asLong(), timestamp, RecordBatch.NO_PRODUCER_ID, RecordBatch.NO_PRODUCER_EPOCH, RecordBatch.NO_SEQUENCE,
+            false, true, a.path("leaderEpoch").asInt(RecordBatch.NO_PARTITION_LEADER_EPOCH), Integer.MAX_VALUE);
+        JsonNode message = a.get("message");
+        int type = a.get("type").asInt();
+        switch (type) {
+            case 2 -> b.appendLeaderChangeMessage(timestamp, LeaderChangeMessageJsonConverter.read(message, (short) 0));
+            case 3 -> b.appendSnapshotHeaderMessage(timestamp, SnapshotHeaderRecordJsonConverter.read(message, (short) 0));
+            case 4 -> b.appendSnapshotFooterMessage(timestamp, SnapshotFooterRecordJsonConverter.read(message, (short) 0));
+            case 5 -> b.appendKRaftVersionMessage(timestamp, KRaftVersionRecordJsonConverter.read(message, (short) 0));
+            case 6 -> b.appendVotersMessage(timestamp, VotersRecordJsonConverter.read(message, (short) 0));
+            default -> throw new IllegalArgumentException("type " + type);
+        }
+        return Driver.JSON.createObjectNode().put("raw", Wire.bytes(b.build().buffer()));
     }
 
     static Compression compression(JsonNode a) {

@@ -343,11 +343,13 @@ final class Logs {
             ArrayNode entries = x.putArray("offsets");
             for (int i = 0; i < segment.offsetIndex().entries(); i++) {
                 OffsetPosition e = segment.offsetIndex().entry(i);
+                if (i > 0 && e.offset() == segment.baseOffset()) break; // slots of zeros: there may be a million
                 entries.addObject().put("offset", e.offset()).put("position", e.position());
             }
             entries = x.putArray("times");
             for (int i = 0; i < segment.timeIndex().entries(); i++) {
                 TimestampOffset e = segment.timeIndex().entry(i);
+                if (i > 0 && e.offset() == segment.baseOffset()) break;
                 entries.addObject().put("timestamp", e.timestamp()).put("offset", e.offset());
             }
         }
