@@ -118,12 +118,12 @@ func (c *cleaning) clean() {
 	ourRoot, theirRoot := copyRoot(t, c.root), copyRoot(t, c.root)
 	theirs := c.byKafka(theirRoot, o)
 	c.note("%+v", theirs)
-	mistaken := c.mistakesCommitted(facts(t, c.root, folderTopic), theirs)
+	mistaken := mistakesCommitted(facts(t, filepath.Join(c.root, folderTopic+"-0")), theirs)
 	next := c.byUs(ourRoot, o, theirs)
 	if theirs.NextDirty != 0 && !mistaken {
 		require.Equal(t, theirs.NextDirty, next, "next dirty offset")
 	}
-	want, got := facts(t, theirRoot, folderTopic), facts(t, ourRoot, folderTopic)
+	want, got := facts(t, filepath.Join(theirRoot, folderTopic+"-0")), facts(t, filepath.Join(ourRoot, folderTopic+"-0"))
 	c.sum.Cleanings++
 	c.sum.Batches += len(want.Batches)
 	c.sum.Records += len(want.Records)
@@ -163,7 +163,7 @@ func (c *cleaning) clean() {
 // mistakesCommitted says that Kafka may take committed records for aborted ones when it fills its map, and keep what they
 // supersede: where the first dirty offset lies inside of a segment it begins there, with all aborted transactions of that
 // segment, also those that ended further in front. Of their producers it leaves out what comes next.
-func (c *cleaning) mistakesCommitted(before cleanedFacts, theirs Cleaned) bool {
+func mistakesCommitted(before cleanedFacts, theirs Cleaned) bool {
 	begins := int64(0)
 	for _, base := range before.Bases {
 		if base <= theirs.FirstDirty {
@@ -251,9 +251,8 @@ type cleanedBatch struct {
 	Sum              uint32 // of uncompressed ones
 }
 
-func facts(t *testing.T, root, topic string) (f cleanedFacts) {
+func facts(t *testing.T, dir string) (f cleanedFacts) {
 	t.Helper()
-	dir := filepath.Join(root, topic+"-0")
 	for _, name := range sorted(t, filepath.Join(dir, "*.log")) {
 		base, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(name), ".log"), 10, 64)
 		require.NoError(t, err)
@@ -290,9 +289,11 @@ func facts(t *testing.T, root, topic string) (f cleanedFacts) {
 			f.Aborted = append(f.Aborted, e)
 		}
 	}
-	all, err := checkpoint(filepath.Join(root, cleanerFile))
+	all, err := checkpoint(filepath.Join(filepath.Dir(dir), cleanerFile))
 	require.NoError(t, err)
-	f.Checkpoint = all[topic+" 0"]
+	tp, err := log.ParseTopicPartition(filepath.Base(dir))
+	require.NoError(t, err)
+	f.Checkpoint = all[fmt.Sprintf("%s %d", tp.Topic, tp.Partition)]
 	return f
 }
 
@@ -353,7 +354,7 @@ func TestCleanersLeaveTheSameOfGoldenFolders(t *testing.T) {
 				}
 				require.Equal(t, theirs.NextDirty, res.FirstDirty)
 				if name == "legacy-v1" { // Kafka makes new batches of what is left of an old compressed set, ours old entries
-					want, got := facts(t, theirRoot, about.Topic), facts(t, ourRoot, about.Topic)
+					want, got := facts(t, filepath.Join(theirRoot, about.Topic+"-0")), facts(t, filepath.Join(ourRoot, about.Topic+"-0"))
 					for _, rs := range [][]Record{want.Records, got.Records} {
 						for i := range rs {
 							rs[i].TimestampType = ""
@@ -362,7 +363,7 @@ func TestCleanersLeaveTheSameOfGoldenFolders(t *testing.T) {
 					sameRecords(t, want.Records, got.Records)
 					require.Equal(t, want.Bases, got.Bases)
 				} else {
-					sameFacts(t, facts(t, theirRoot, about.Topic), facts(t, ourRoot, about.Topic))
+					sameFacts(t, facts(t, filepath.Join(theirRoot, about.Topic+"-0")), facts(t, filepath.Join(ourRoot, about.Topic+"-0")))
 				}
 				now += 2000
 			}

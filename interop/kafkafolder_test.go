@@ -33,6 +33,7 @@ type kafkaFolder struct {
 	modern    bool   // there is a batch of format 2: old formats come before
 	cleaned   bool   // there was a cleaning
 	clean     bool   // the last stop
+	frontless bool   // its leader epochs begin behind its start
 	damaged   string // what was done to it by hand
 	story     []string
 	refused   map[string]int

@@ -49,16 +49,17 @@ type Dir struct {
 
 	// mu guards all below, for an instant: no I/O, nothing else is locked under it but marks.mu. Order of the others:
 	// Log.write, the round token, points.writing, points.mu, marks.mu.
-	mu      sync.Mutex
-	logs    map[TopicPartition]*Log
-	states  map[TopicPartition]partitionState
-	busy    map[TopicPartition]chan struct{} // partitions being loaded, closed, deleted; the channel is closed when that is over
-	moves   map[TopicPartition]bool          // partitions that leave this Dir, or come to it
-	marked  map[string]MarkedFolder          // by name: folders that are no live partition's
-	futures map[TopicPartition]string        // of these, the copies of moves
-	doomed  []doomed                         // of these, the ones to be removed
-	epoch   int64                            // of the broker, for the clean-shutdown marker
-	closed  bool
+	mu       sync.Mutex
+	logs     map[TopicPartition]*Log
+	states   map[TopicPartition]partitionState
+	busy     map[TopicPartition]chan struct{} // partitions being loaded, closed, deleted; the channel is closed when that is over
+	moves    map[TopicPartition]bool          // partitions that leave this Dir, or come to it
+	marked   map[string]MarkedFolder          // by name: folders that are no live partition's
+	futures  map[TopicPartition]string        // of these, the copies of moves
+	misnamed map[TopicPartition]string        // folders of live partitions whose number is written otherwise, as t-00
+	doomed   []doomed                         // of these, the ones to be removed
+	epoch    int64                            // of the broker, for the clean-shutdown marker
+	closed   bool
 }
 
 // partitionState is what has become of a partition folder since OpenDir.
@@ -100,7 +101,7 @@ func OpenDir(root string, c DirConfig) (*Dir, error) {
 	c = c.withDefaults()
 	d := &Dir{fs: c.FS, own: own, cfg: c, budget: index.NewBudget(c.MaxMappings), reserve: reserve{fs: c.FS, min: c.MinFreeBytes},
 		logs: map[TopicPartition]*Log{}, states: map[TopicPartition]partitionState{}, busy: map[TopicPartition]chan struct{}{},
-		moves: map[TopicPartition]bool{}, marked: map[string]MarkedFolder{}, futures: map[TopicPartition]string{}}
+		moves: map[TopicPartition]bool{}, marked: map[string]MarkedFolder{}, futures: map[TopicPartition]string{}, misnamed: map[TopicPartition]string{}}
 	d.budget.LimitFiles(c.MaxOpenFiles)
 	d.cfg.Progress = d.progressed(c.Progress)
 	err := d.takeLock()
@@ -184,7 +185,8 @@ func (d *Dir) among(entries []fs.DirEntry) func(TopicPartition) bool {
 	}
 	return func(tp TopicPartition) bool {
 		_, moves := d.futures[tp]
-		return moves || names[tp.String()]
+		_, misnamed := d.misnamed[tp]
+		return moves || misnamed || names[tp.String()]
 	}
 }
 
@@ -264,6 +266,9 @@ func (d *Dir) beginOpen(ctx context.Context, tp TopicPartition) (there *Log, cle
 		}
 		if d.moves[tp] {
 			return false, fmt.Errorf("%w: %s", ErrMoving, tp)
+		}
+		if folder, ok := d.misnamed[tp]; ok && exists(d.fs, folder) {
+			return false, misnamed(folder, tp)
 		}
 		clean, was = d.startsClean(tp), d.states[tp]
 		d.states[tp] = opened

@@ -53,6 +53,9 @@ func (d *Dir) readMarked(entries []fs.DirEntry) {
 		if !e.IsDir() || ignoredFolder(e.Name()) {
 			continue
 		}
+		if tp, err := ParseTopicPartition(e.Name()); err == nil && tp.String() != e.Name() {
+			d.misnamed[tp] = e.Name()
+		}
 		if f, ok := markedFolder(e.Name()); ok {
 			d.mark(f.Name)
 			if f.State == FolderDeleting {
@@ -60,6 +63,12 @@ func (d *Dir) readMarked(entries []fs.DirEntry) {
 			}
 		}
 	}
+}
+
+// misnamed refuses a partition whose folder a broker would load, but name otherwise: beside a folder of the right name, which an open
+// here would make, no broker starts.
+func misnamed(folder string, tp TopicPartition) error {
+	return &FolderError{Name: folder, Reason: fmt.Sprintf("its number is not written as in %s, whose folder a broker takes it for; give it that name", tp)}
 }
 
 // doomFound is doom for a folder whose deletion was begun by an earlier owner of the root.

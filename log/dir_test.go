@@ -294,3 +294,21 @@ func TestManyOpensAndClosesRaceOnlyWithThemselves(t *testing.T) {
 	require.NoError(t, d.Close())
 	require.True(t, marked(disk))
 }
+
+// A broker loads the folder t-00 as that of t-0, and starts no more once there is t-0 as well.
+func TestAFolderWhoseNumberIsWrittenOtherwiseIsNamedAndNoOtherIsMadeBesideIt(t *testing.T) {
+	disk := newRoot(t, true)
+	require.NoError(t, disk.Rename("t-1", "t-01"))
+	d := openDir(t, disk)
+	_, err := d.Open(context.Background(), TopicPartition{"t", 1}, nineRecords(Durable))
+	require.ErrorIs(t, err, ErrNotLog)
+	require.ErrorContains(t, err, "t-01")
+	failed := &LoadError{}
+	require.ErrorAs(t, d.OpenAll(context.Background(), OpenAllOptions{}), &failed)
+	require.Len(t, failed.Failed, 1)
+	require.NoError(t, d.Close())
+	require.False(t, exists(disk, "t-1"))
+	marks, err := checkpoint.ReadOffsets(disk, checkpoint.RecoveryPoints)
+	require.NoError(t, err)
+	require.Contains(t, marks, checkpoint.Partition{Topic: "t", Partition: 1})
+}

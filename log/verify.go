@@ -220,6 +220,9 @@ func (v *verifier) root() {
 			v.find(FindingForeign, names[tp][1], -1, -1, "%d folders belong to partition %s (%s): a broker does not start", len(names[tp]), tp, strings.Join(names[tp], ", "))
 		}
 		for _, name := range names[tp] {
+			if name != tp.String() && len(names[tp]) == 1 {
+				v.find(FindingForeign, name, -1, -1, "the folder of %s by another name, under which a broker finds it and nobody opens it here", tp)
+			}
 			v.partition(tp, name, m, nil)
 		}
 		if len(names[tp]) == 0 {

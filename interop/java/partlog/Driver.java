@@ -42,6 +42,7 @@ public final class Driver {
             .put("java", System.getProperty("java.version"))
             .put("pid", ProcessHandle.current().pid()));
         Logs.register(commands);
+        Roots.register(commands);
         Batches.register(commands);
         Tools.register(commands);
         Cluster.register(commands);
