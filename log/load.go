@@ -327,16 +327,16 @@ func (l *Log) fitPoints(ctx context.Context, segs segments, end int64, at stored
 // than the log: the file then lacks entries, which no crash of ours or a broker's can leave behind.
 func (l *Log) fitEpochs(ctx context.Context, segs segments, end, logStart int64) error {
 	l.epochs.TruncateFromEnd(end)
-	if err := l.findLostEpochs(ctx, segs, logStart); err != nil {
+	if err := l.findLostEpochs(ctx, segs, segs, logStart); err != nil {
 		return err
 	}
 	l.epochs.TruncateFromStart(logStart)
 	return l.bindEpochs()
 }
 
-// findLostEpochs rebuilds the cache from the segments if it lacks epochs that they have.
-func (l *Log) findLostEpochs(ctx context.Context, segs segments, logStart int64) error {
-	lost, err := l.epochsLost(segs, logStart)
+// findLostEpochs rebuilds the cache from the segments if it lacks epochs that they have; all are those of the log.
+func (l *Log) findLostEpochs(ctx context.Context, segs, all segments, logStart int64) error {
+	lost, err := l.epochsLost(segs, all, logStart)
 	if err != nil || !lost {
 		return err
 	}
@@ -349,8 +349,9 @@ func (l *Log) findLostEpochs(ctx context.Context, segs segments, logStart int64)
 //
 // That the cache begins above the log is no proof: a broker that deleted records, and was killed before the log start was in its
 // checkpoint, leaves the epoch of that start beginning there. It is one where the batch below it is of another epoch.
-func (l *Log) epochsLost(segs segments, logStart int64) (bool, error) {
-	held := slices.DeleteFunc(slices.Clone(segs), func(s *segment.Segment) bool { return s.Size() == 0 })
+func (l *Log) epochsLost(segs, all segments, logStart int64) (bool, error) {
+	empty := func(s *segment.Segment) bool { return s.Size() == 0 }
+	held := slices.DeleteFunc(slices.Clone(segs), empty)
 	if len(held) == 0 {
 		return false, nil
 	}
@@ -367,12 +368,12 @@ func (l *Log) epochsLost(segs segments, logStart int64) (bool, error) {
 				return false, nil
 			}
 			var before int32
-			if before, err = held.epochBelow(earliest.StartOffset); err == nil {
+			if before, err = slices.DeleteFunc(slices.Clone(all), empty).epochBelow(earliest.StartOffset); err == nil {
 				return before >= 0 && before != earliest.Epoch, nil
 			}
 		}
 	}
-	if errors.Is(err, segment.ErrCorrupt) {
+	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, segment.ErrChanged) {
 		return false, nil
 	}
 	return false, err

@@ -334,11 +334,16 @@ func TestEpochsThatBeginWhereALostLogStartWasStay(t *testing.T) {
 		}
 		s.add(1)
 		s.kill()
-		s.write(inFolder(checkpoint.LeaderEpochs), []byte(content))
-		for range 2 {
-			s.open()
-			require.Equal(t, content, string(s.read(inFolder(checkpoint.LeaderEpochs))))
-			s.stop()
+		killed := s.disk
+		for _, recovered := range []int64{0, 3} { // from the start on, and from the second segment on
+			s.disk = killed.Kill()
+			s.write(checkpoint.RecoveryPoints, fmt.Appendf(nil, "0\n1\nt 0 %d\n", recovered))
+			s.write(inFolder(checkpoint.LeaderEpochs), []byte(content))
+			for range 2 {
+				s.open()
+				require.Equal(t, content, string(s.read(inFolder(checkpoint.LeaderEpochs))), recovered)
+				s.stop()
+			}
 		}
 		require.Empty(t, verifyAll(t, s.disk, VerifyOptions{}))
 	}

@@ -44,7 +44,7 @@ func (l *Log) recover(ctx context.Context, segs segments, at stored) (segments, 
 	}
 	l.unlist()
 	// The scan learns the epochs from here on; those before must be known, or they are read too.
-	if err := l.findLostEpochs(ctx, segs[:from], at.logStart); err != nil {
+	if err := l.findLostEpochs(ctx, segs[:from], segs, at.logStart); err != nil {
 		return segs, err
 	}
 	began := segs[from].Base()
