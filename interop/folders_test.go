@@ -115,6 +115,10 @@ func (f *kafkaFolder) compare(root string) {
 	g.sameOpinion(l.Opened.Opened, o)
 
 	got, whole := g.cat("--digest-over", "4096")
+	if strings.Contains(f.damaged, "overflowed") { // what is not split Kafka looks up by an index of another base
+		sameTree(t, before, treeOf(t, root))
+		return
+	}
 	if unreadable != nil {
 		require.False(t, whole, unreadable)
 		sameTree(t, before, treeOf(t, root))

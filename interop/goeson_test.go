@@ -40,7 +40,6 @@ func (f *kafkaFolder) at(root string) *kafkaFolder {
 func (f *kafkaFolder) appendsOn(ourRoot, theirRoot string) bool {
 	t, ctx := f.t, context.Background()
 	f.note("both append")
-	epoch := f.epoch + 2
 	o := record.BuilderOptions{Codec: codecs[f.r.IntN(len(codecs))]}
 	if f.r.IntN(2) == 0 {
 		o.Producer = &record.Producer{ID: 1 << 50, Epoch: 3, BaseSequence: 7}
@@ -55,6 +54,14 @@ func (f *kafkaFolder) appendsOn(ourRoot, theirRoot string) bool {
 
 	l, err := f.openAt(theirRoot)
 	require.NoError(t, err)
+	epoch := f.epoch + 2
+	if n := len(l.Opened.LeaderEpochs); n > 0 {
+		epoch = max(epoch, l.Opened.LeaderEpochs[n-1].Epoch+1)
+	}
+	if epoch < 0 { // the last one there is was written into the file
+		require.NoError(t, l.Close())
+		return false
+	}
 	require.NoError(t, l.AssignEpoch(epoch, l.Opened.LogEndOffset))
 	want, refusal := l.AppendAsLeader(append([]byte{}, raw...), epoch, "")
 	require.NoError(t, l.Close())
@@ -107,14 +114,16 @@ func (f *kafkaFolder) cleansOn(ourRoot, theirRoot string) bool {
 	if cleaned.NextDirty == 0 { // there was nothing to clean: Kafka has fitted it to the start
 		want.Checkpoint = got.Checkpoint
 	}
-	if f.kind == "old formats" || f.kind == "everything" { // of an old compressed set Kafka leaves a new batch
+	if f.kind == "old formats" || f.kind == "everything" || f.damaged != "" { // of an old compressed set Kafka leaves a new batch; and knows less of producers
 		for _, rs := range [][]Record{want.Records, got.Records} {
 			for i := range rs {
 				rs[i].TimestampType = ""
 			}
 		}
 		sameRecords(t, want.Records, got.Records)
-		require.Equal(t, want.Bases, got.Bases, "segments")
+		if f.damaged == "" {
+			require.Equal(t, want.Bases, got.Bases, "segments")
+		}
 		return false
 	}
 	sameFacts(t, want, got)
