@@ -258,8 +258,10 @@ func (d *dumper) txnIndex(base int64) error {
 		if err := d.ctx.Err(); err != nil {
 			return err
 		}
-		e, _ := txnindex.Decode(b[at:])
-		version := int8(b[at]) // Kafka looks at no more of it
+		e, version := txnindex.Decode(b[at:])
+		if b[at] == 0 { // Kafka looks at no more of it
+			version = 0
+		}
 		if version != 0 {
 			return unreadablef(int64(at), "version %d is not known", version)
 		}
