@@ -56,8 +56,8 @@ func TestDumpLooksAtNoMoreOfAnEntryThanKafkasTool(t *testing.T) {
 	b[1] = 1
 	require.NoError(t, os.WriteFile(name, b, 0o644))
 	got := call("dump", name)
-	require.Zero(t, got.code, got.err)
 	require.Contains(t, got.out, "version: 0 producerId: ")
+	require.Contains(t, got.err, "version 1 is not known") // which Kafka's tool does not say
 
 	name = goldenFiles(t, dir, ".timeindex")[0]
 	b, err = os.ReadFile(name)
