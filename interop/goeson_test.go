@@ -20,7 +20,7 @@ func (f *kafkaFolder) goesOn(root string) {
 	ourRoot, theirRoot := copyRoot(f.t, root), copyRoot(f.t, root)
 	compacted := strings.Contains(f.config["cleanup.policy"], "compact")
 	work := f.appendsOn
-	if n := f.r.IntN(4); n == 0 && compacted && !strings.Contains(f.damaged, "log") {
+	if n := f.r.IntN(4); n == 0 && compacted && !strings.Contains(f.damaged, "log") && f.config["preallocate"] == "" {
 		work = f.cleansOn
 	} else if n == 1 {
 		work = f.retainsOn

@@ -11,7 +11,8 @@ import (
 
 // orphans are the producers of open transactions that began below everything the log holds: retention or a raised start took their
 // beginning away, and all snapshots from before. Only a later snapshot tells of them. As long as there is one, read-committed
-// readers see nothing: the last stable offset is the log start.
+// readers see nothing: the last stable offset is the log start. Behind a stop that was not clean an open goes by the batches, and so
+// do readers: there are none then.
 type orphans map[int64]bool
 
 // findOrphans looks into the newest snapshot that can be read, and for what was ended behind it. The caller holds mu.
@@ -42,7 +43,11 @@ func (r *Reader) findOrphans(segs segments) error {
 // endOrphans takes those out that a marker at or above an offset ends.
 func (r *Reader) endOrphans(segs segments, from int64) error {
 	for i := max(0, segs.floor(from)); i < len(segs) && len(r.orphans) > 0; i++ {
-		for b, err := range segs[i].BatchesFrom(from) {
+		batches := segs[i].Batches(0)
+		if from > segs[i].Base() {
+			batches = segs[i].BatchesFrom(from)
+		}
+		for b, err := range batches {
 			if errors.Is(err, segment.ErrNotFound) || err != nil && passing(err) {
 				break
 			}

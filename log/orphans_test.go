@@ -19,10 +19,9 @@ func TestAReaderKnowsOfAnOpenTransactionWhoseBeginningWasDeleted(t *testing.T) {
 	require.NoError(t, b.DeleteRecords(ctx, start))
 	_, err := b.Retain(ctx)
 	require.NoError(t, err)
-	b.reopen()
-	require.NoError(t, producerstate.Remove(b.fs, "t-0", []int64{start}))
 	b.add("c")
-	require.Equal(t, start, b.Offsets().LastStable)
+	require.NoError(t, b.dir.Close())
+	require.NoError(t, producerstate.Remove(b.fs, "t-0", []int64{start}))
 
 	r, err := OpenReader("t-0", ReaderOptions{FS: b.fs})
 	require.NoError(t, err)
@@ -34,13 +33,21 @@ func TestAReaderKnowsOfAnOpenTransactionWhoseBeginningWasDeleted(t *testing.T) {
 		return got
 	}
 	require.Empty(t, seen())
+	b.open()
+	require.Equal(t, start, b.Offsets().LastStable)
 	b.mustEnd(p, true, 0)
 	require.Equal(t, []int64{start, start + 1, start + 2}, seen())
 	require.Equal(t, start+4, r.Offsets().LastStable)
 
-	b.reopen() // a Reader that is opened behind the marker
+	require.NoError(t, b.Roll(ctx)) // a Reader that is opened behind the marker, and a segment
+	b.add("d")
+	b.reopen()
+	require.NoError(t, b.dir.Close())
+	require.NoError(t, producerstate.Remove(b.fs, "t-0", []int64{start + 4}))
 	require.NoError(t, r.Close())
 	r, err = OpenReader("t-0", ReaderOptions{FS: b.fs})
 	require.NoError(t, err)
-	require.Equal(t, start+4, r.Offsets().LastStable)
+	require.Equal(t, start+5, r.Offsets().LastStable)
+	require.NoError(t, r.Close())
+	b.open()
 }

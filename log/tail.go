@@ -397,7 +397,7 @@ func (r *Reader) beginProducers(segs segments, from int) error {
 	if err != nil {
 		return err
 	}
-	r.blind = res.Snapshot < 0 && segs[0].Base() > 0
+	r.blind = r.vouched && res.Snapshot < 0 && segs[0].Base() > 0
 	for i := max(0, segs.floor(res.From)); i < from; i++ {
 		batches := segs[i].Batches(0)
 		if res.From > segs[i].Base() {
