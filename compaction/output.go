@@ -12,8 +12,7 @@ import (
 )
 
 // output writes the new segments of one group under the suffix .cleaned: one, unless an offset or the size would not be
-// representable in it. Batches are gathered and written by the MiB, or by less
-// while others wait for the disk.
+// representable in it. Batches are gathered and written by the MiB, or by less while others wait for the disk.
 type output struct {
 	r     *run
 	o     segment.Options

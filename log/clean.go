@@ -173,9 +173,9 @@ func (v *view) holdAll() (segs segments, release func()) {
 // on meanwhile. Truncation, retention, Verify and a backup wait for the few renames and syncs of the directory that swap a
 // group of segments; so does an append to a full log (Config.WhenFull is DropOldest) that finds no room without dropping some.
 //
-// Errors are ErrPolicy (cleanup.policy lacks compact), *CorruptError (unreadable data: what lies in front of that segment was cleaned), compaction.ErrMapTooSmall,
-// ErrCleaningAborted, ErrNoSpace (nothing is lost, the old segments stay), ctx's, and ErrClosed, also when the log is
-// closed meanwhile.
+// Errors are ErrPolicy (cleanup.policy lacks compact), *CorruptError (unreadable data: what lies in front of that segment was
+// cleaned), compaction.ErrMapTooSmall, ErrCleaningAborted, ErrNoSpace (nothing is lost, the old segments stay), ctx's, and
+// ErrClosed, also when the log is closed meanwhile.
 func (l *Log) Compact(ctx context.Context, o CompactOptions) (compaction.Result, error) {
 	if err := l.ended(); err != nil {
 		return compaction.Result{}, err

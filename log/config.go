@@ -18,9 +18,9 @@ import (
 //
 // ParseConfig reads Kafka's settings and Kafka prints them; Validate says what is out of range.
 type Config struct {
-	// SegmentBytes is segment.bytes: a .log file never grows past it, unless a follower's batch alone does. Default 1 GiB, at most 2 GiB - 1. Kafka's key
-	// has a minimum of 1 MiB; smaller values are what its topic setting internal.segment.bytes is for, and are printed
-	// as that.
+	// SegmentBytes is segment.bytes: a .log file never grows past it, unless a follower's batch alone does. Default 1 GiB, at
+	// most 2 GiB - 1. Kafka's key has a minimum of 1 MiB; smaller values are what its topic setting internal.segment.bytes is
+	// for, and are printed as that.
 	SegmentBytes int64
 	// SegmentAge is segment.ms: a new segment begins when the timestamps in the active one span more. Default 7 days.
 	SegmentAge time.Duration

@@ -104,10 +104,10 @@ func distance(a, b string, limit int) int {
 	for j := range row {
 		row[j] = j
 	}
-	for i := range a {
+	for i := range len(a) {
 		diagonal := row[0]
 		row[0] = i + 1
-		for j := range b {
+		for j := range len(b) {
 			change := diagonal
 			if a[i] != b[j] {
 				change++

@@ -9,9 +9,10 @@ import (
 // that durable, and only then the other files follow. So no crash leaves a .log that lost its index of aborted
 // transactions, which nothing would miss. gone may be nil where it does not matter what a crash leaves.
 //
-// A .log that somebody removed is gone, as it was to be. With an empty suffix the files are removed: that needs no room in the directory. Readers are not disturbed either
-// way; one that has to open a file waits for a rename, not for gone. After an error the segment is where it was, unless it is
-// gone's: then the directory may have either. Nobody else may rename or delete the segment meanwhile.
+// A .log that somebody removed is gone, as it was to be. With an empty suffix the files are removed: that needs no room in the
+// directory. Readers are not disturbed either way; one that has to open a file waits for a rename, not for gone. After an error
+// the segment is where it was, unless it is gone's: then the directory may have either. Nobody else may rename or delete the
+// segment meanwhile.
 func (s *Segment) Retire(suffix string, gone func() error) error {
 	if gone == nil {
 		gone = func() error { return nil }

@@ -24,7 +24,8 @@ below the present start changes nothing.
   partlog delete-records orders-0 -1
 
 With --offset-json-file the first argument is a log root, there is no OFFSET, and the file says what kafka-delete-records.sh
-is told: nothing is changed unless all of it makes sense.
+is told. Nothing is changed unless the whole file makes sense and all its partitions are there; it ends at the first one that
+refuses its offset.
 
   partlog delete-records /var/lib/kafka/data --offset-json-file offsets.json
   {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "offset": 4711}]}`,

@@ -1,6 +1,7 @@
 package txnindex
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,7 +64,7 @@ func TestALookupInAnIndexOutOfOrderIsRefused(t *testing.T) {
 	fsys := vfs.Mem()
 	x := longIndex(t, fsys, 1000)
 	require.NoError(t, x.Close())
-	f, err := fsys.OpenFile("x", 2, 0)
+	f, err := fsys.OpenFile("x", os.O_RDWR, 0)
 	require.NoError(t, err)
 	var b [EntrySize]byte
 	Entry{1, 0, 5, 6}.Put(b[:])
