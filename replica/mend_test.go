@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"syscall"
@@ -176,6 +177,13 @@ func TestNothingIsTriedAgainInVain(t *testing.T) {
 		last = pause
 	}
 	require.Greater(t, last, longestMend-time.Second)
+
+	r.node.conf.Backoff = math.MaxInt32 * time.Millisecond // the most that replica.fetch.backoff.ms can be
+	for range 20 {
+		r.failed(log.ErrFailed)
+		require.Greater(t, time.Until(r.mend.at), longestMend-time.Second, "after %d failures", r.mend.inRow)
+	}
+
 	r.mend.wanted = &Assign{LeaderEpoch: 3}
 	r.heed(Stop{LeaderEpoch: 2})
 	require.NotNil(t, r.mend.wanted, "it is older")
