@@ -27,12 +27,9 @@ type Finding struct {
 	Offset   int64  // record offset; -1 if unknown
 	Kind     string // a short fixed word: see the Finding… constants
 	Detail   string // one sentence: what is wrong and what it means
-	// Note: no damage. It is what an unclean stop leaves behind, no record was ever in it, and the next open cuts it off. Only
-	// Verify says so.
-	Note bool
 }
 
-// String is one line: "t-0/00000000000000000000.log byte 61 (offset 1): batch: " and the sentence. A note begins with "note: ".
+// String is one line: "t-0/00000000000000000000.log byte 61 (offset 1): batch: " and the sentence.
 func (f Finding) String() string {
 	where := f.File
 	if f.Position >= 0 {
@@ -40,9 +37,6 @@ func (f Finding) String() string {
 	}
 	if f.Offset >= 0 {
 		where += fmt.Sprintf(" (offset %d)", f.Offset)
-	}
-	if f.Note {
-		where = "note: " + where
 	}
 	return fmt.Sprintf("%s: %s: %s", where, f.Kind, f.Detail)
 }

@@ -167,12 +167,8 @@ func (v *verifier) going() bool {
 }
 
 func (v *verifier) find(kind, file string, position, offset int64, format string, args ...any) {
-	v.say(Finding{File: file, Position: position, Offset: offset, Kind: kind, Detail: fmt.Sprintf(format, args...)})
-}
-
-func (v *verifier) say(f Finding) {
 	if !v.ended {
-		v.ended = !v.yield(f, nil)
+		v.ended = !v.yield(Finding{File: file, Position: position, Offset: offset, Kind: kind, Detail: fmt.Sprintf(format, args...)}, nil)
 	}
 }
 

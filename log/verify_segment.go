@@ -162,7 +162,7 @@ func (s *segmentCheck) hole(pos, to int64, zero bool, reason string, torn bool) 
 	if zero {
 		what = counted(to-pos, "byte") + " of zeros where a batch should begin"
 	}
-	kind, meaning, note := FindingBatch, "", false
+	kind, meaning := FindingBatch, ""
 	switch {
 	case to < s.r.size || !s.last || s.next < s.trusted:
 		meaning = s.outlook(pos, to < s.r.size)
@@ -173,14 +173,14 @@ func (s *segmentCheck) hole(pos, to int64, zero bool, reason string, torn bool) 
 		case open.refused: // the durable hints tell more than the checkpoint
 			meaning = s.outlook(pos, false)
 		case open.cutsAt(s.file, pos) && zero:
-			kind, meaning, note = FindingTail, "room that preallocate reserved, or an append that a kill broke off: an open cuts it off", true
+			kind, meaning = FindingTail, "room that preallocate reserved, or an append that a kill broke off: an open cuts it off"
 		case open.cutsAt(s.file, pos) && torn:
-			kind, meaning, note = FindingTail, "an append that a kill broke off: an open cuts it off", true
+			kind, meaning = FindingTail, "an append that a kill broke off: an open cuts it off"
 		default:
 			kind, meaning = FindingTail, "a torn tail, which an open cuts"
 		}
 	}
-	s.say(Finding{File: s.file, Position: pos, Offset: s.next, Kind: kind, Detail: what + "; " + meaning, Note: note})
+	s.find(kind, s.file, pos, s.next, "%s; %s", what, meaning)
 }
 
 // batch checks one valid batch against its place and its records against it.

@@ -98,11 +98,10 @@ type findingInfo struct {
 	Offset   *int64 `json:"offset"`
 	Kind     string `json:"kind"`
 	Detail   string `json:"detail"`
-	Note     bool   `json:"note"`
 }
 
 func describeFinding(f log.Finding) findingInfo {
-	out := findingInfo{File: f.File, Kind: f.Kind, Detail: f.Detail, Note: f.Note}
+	out := findingInfo{File: f.File, Kind: f.Kind, Detail: f.Detail}
 	if f.Position >= 0 {
 		out.Position = &f.Position
 	}

@@ -111,7 +111,6 @@ func (r *reporting) verify(ctx context.Context) error {
 			return ctx.Err()
 		case err != nil:
 			r.blind = append(r.blind, sentence(err))
-		case f.Note: // the figures say that the stop was unclean, and what an open would cut
 		default:
 			folder, _, below := strings.Cut(filepath.ToSlash(f.File), "/")
 			if !below {

@@ -30,8 +30,7 @@ func lockRoot(t *testing.T, root string) io.Closer {
 }
 
 func TestVerifyIsSilentOverWhatABrokerLeftAndNamesTheDamageElsewhere(t *testing.T) {
-	damaged := map[string]string{"killed-torn-body": "tail", "killed-torn-header": "tail", "killed-bad-crc": "tail"}
-	notes := map[string]string{"killed-zero-tail": "note: killed-zero-tail-0/00000000000000000000.log byte 6429 (offset 67): tail: "}
+	damaged := map[string]string{"killed-torn-body": "tail", "killed-torn-header": "tail", "killed-bad-crc": "tail", "killed-zero-tail": "tail"}
 	for _, name := range golden.Cases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +42,7 @@ func TestVerifyIsSilentOverWhatABrokerLeftAndNamesTheDamageElsewhere(t *testing.
 				if damaged[name] != "" {
 					want = exitFound
 				}
-				if got.code != want || got.err != "" || (got.out == "") != (want == exitOK && notes[name] == "") || !strings.Contains(got.out, damaged[name]) || !strings.HasPrefix(got.out, notes[name]) {
+				if got.code != want || got.err != "" || (got.out == "") != (want == exitOK) || !strings.Contains(got.out, damaged[name]) {
 					t.Errorf("code %d\n%s%s", got.code, got.out, got.err)
 				}
 			}
