@@ -33,7 +33,7 @@ func newLease(size int64) *lease {
 
 // of says that raw is the lease's.
 func (l *lease) of(raw []byte) bool {
-	return l != nil && len(raw) > 0 && unsafe.SliceData(raw) == unsafe.SliceData(l.raw)
+	return len(raw) > 0 && unsafe.SliceData(raw) == unsafe.SliceData(l.raw)
 }
 
 func (l *lease) hold() *lease {

@@ -17,7 +17,6 @@ type shared struct {
 	max       int64
 	isolation log.Isolation
 	got       Read
-	lease     *lease // of its bytes; nil: they are whoever's gets them
 }
 
 func (s *shared) fits(a *Action) bool {
@@ -25,9 +24,32 @@ func (s *shared) fits(a *Action) bool {
 }
 
 // unshare is for when others may write, or the step ends.
-func (r *runner) unshare() {
-	r.shared.lease.free()
-	r.shared = shared{}
+func (r *runner) unshare() { r.shared = shared{} }
+
+// lend holds a buffer, which may be nil, until the step ends: what was read into it may not be replied before others are read.
+func (r *runner) lend(l *lease) {
+	if l != nil {
+		r.lent = append(r.lent, l)
+	}
+}
+
+// leaseOf is the lease of bytes that were read or appended in this step; nil: they are whoever's gets them.
+func (r *runner) leaseOf(raw []byte) *lease {
+	for _, l := range r.lent {
+		if l.of(raw) {
+			return l
+		}
+	}
+	return nil
+}
+
+// endLending is for when the step ends.
+func (r *runner) endLending() {
+	for _, l := range r.lent {
+		l.free()
+	}
+	clear(r.lent)
+	r.lent = r.lent[:0]
 }
 
 // share keeps a copy of the batch that was appended just now, if a follower waits for it. The bytes themselves are the producer's again.
@@ -46,7 +68,8 @@ func (r *runner) share(got log.Appended, raw []byte) {
 	} else {
 		raw = bytes.Clone(raw)
 	}
-	r.shared = shared{ok: true, appended: true, offset: got.Base, isolation: log.LogEnd, lease: lent,
+	r.lend(lent)
+	r.shared = shared{ok: true, appended: true, offset: got.Base, isolation: log.LogEnd,
 		got: Read{Raw: raw, Bytes: int64(len(raw)), Next: got.Last + 1}}
 }
 
@@ -94,7 +117,9 @@ func (r *runner) readWarm(l *log.Log, a *Action) Read {
 		r.by.letGo()
 		r.unshare()
 		s.offset, s.max, s.isolation = a.Offset, a.MaxBytes, a.Isolation
-		s.got, s.lease = r.readRaw(l, a, a.To >= 0)
+		var lent *lease
+		s.got, lent = r.readRaw(l, a, a.To >= 0)
+		r.lend(lent)
 		s.ok = s.got.Err == nil
 	}
 	e := s.got

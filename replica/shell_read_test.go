@@ -3,7 +3,9 @@ package replica
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,6 +62,34 @@ func bytesOf(t *testing.T, l *log.Log) []byte {
 	_, err = f.ReadAt(raw, 0)
 	require.NoError(t, err)
 	return raw
+}
+
+// One append wakes followers that wait at different offsets: each gets its own bytes, in buffers that are used again only when nobody
+// looks at them.
+func TestFollowersThatAreWokenTogetherGetTheirOwnBytes(t *testing.T) {
+	g := newTunedGroup(t, log.Config{Durability: log.Buffered}, func(c *NodeConfig) {
+		c.LagTimeMax, c.FetchWait, c.FetchLimit = 2*time.Minute, time.Minute, 2*time.Minute
+		if c.Self == 3 {
+			c.FetchMin = 1000 // so it waits for several
+		}
+	}, 1, 2, 3)
+	g.produce(strings.Repeat("first", 300))
+	before := map[NodeID]int64{}
+	for id := range g.nodes {
+		before[id] = g.handle(id).Status().Counts.FetchErrors
+	}
+	for range 100 {
+		_, err := g.handle(1).Append(t.Context(), rawBatch(t, strings.Repeat("v", 150)), 1)
+		require.NoError(t, err)
+		end := g.handle(1).Log().Offsets().LogEnd
+		g.eventually("the follower that waits for no more", func() bool { return g.handle(2).Log().Offsets().LogEnd == end })
+	}
+	for id := NodeID(2); id <= 3; id++ {
+		s := g.handle(id).Status()
+		require.Equal(t, before[id], s.Counts.FetchErrors, "node %d: %v", id, s.LastError)
+		require.Zero(t, s.Counts.Truncations)
+	}
+	require.Greater(t, g.handle(3).Log().Offsets().LogEnd, int64(80))
 }
 
 func TestWhatIsReadOfALeaderEndsBehindItsLastBatch(t *testing.T) {

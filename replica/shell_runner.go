@@ -81,9 +81,10 @@ type runner struct {
 	pending    []Event
 	events     events
 	shared     shared
-	led        bool  // it led after the last turn
-	logStart   int64 // as the core knows it
-	warm       int64 // reads from here on need no disk, likely
+	lent       []*lease // buffers that this step has read or copied into
+	led        bool     // it led after the last turn
+	logStart   int64    // as the core knows it
+	warm       int64    // reads from here on need no disk, likely
 	warmNext   int64
 	warmFill   int64
 	unpin      func()
@@ -313,6 +314,7 @@ func (r *runner) step(e Event) {
 		clear(r.actions)
 	}
 	r.unshare()
+	r.endLending()
 	r.events.clear()
 }
 

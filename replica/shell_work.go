@@ -210,8 +210,8 @@ func (r *runner) tell(to asker, res Result) {
 			r.node.window.leave(to.node, r)
 		}
 		on := passing{by: r.by}
-		if r.shared.lease.of(res.Raw) {
-			on.lease = r.shared.lease.hold() // who gets it without a word of that keeps it
+		if l := r.leaseOf(res.Raw); l != nil {
+			on.lease = l.hold() // who gets it without a word of that keeps it
 		}
 		r.node.answerBy(on, to.node, r.tp, to.tag, to.client, res)
 	}
