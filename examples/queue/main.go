@@ -158,6 +158,13 @@ func (q *Queue) Done(ctx context.Context, j Job) error {
 	return q.jobs.DeleteRecords(ctx, after.Low) // whole segments of jobs that are done go with the next retention
 }
 
+// Left is how many jobs are not done.
+func (q *Queue) Left() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.jobs.Offsets().HighWatermark - q.now.Low - int64(len(q.now.Done))
+}
+
 // with is p and one more.
 func (p progress) with(offset int64) progress {
 	if offset < p.Low || slices.Contains(p.Done, offset) {
@@ -202,7 +209,7 @@ func show(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	var workers sync.WaitGroup
-	var delivered, finished atomic.Int64
+	var again atomic.Bool
 	work, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	for range 3 {
@@ -213,23 +220,25 @@ func show(ctx context.Context, out io.Writer) (err error) {
 					return
 				}
 				if j.Offset == lost.Offset {
-					fmt.Fprintf(out, "%q is delivered again\n", j.Value)
+					again.Store(true)
 				}
-				delivered.Add(1)
-				if q.Done(work, j) == nil && finished.Add(1) >= jobs {
+				if q.Done(work, j) == nil && q.Left() == 0 {
 					stop()
 				}
 			}
 		})
 	}
 	workers.Wait()
-	fmt.Fprintf(out, "%d jobs done by 3 consumers\n", min(finished.Load(), jobs))
+	if again.Load() {
+		fmt.Fprintf(out, "%q was delivered again\n", lost.Value)
+	}
+	fmt.Fprintf(out, "%d jobs done by 3 consumers\n", jobs-q.Left())
 	if err := q.Close(); err != nil {
 		return err
 	}
 	if q, err = Open(ctx, dir, lease); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "opened again: %d of %d are left\n", q.jobs.Offsets().LogEnd-q.now.Low, jobs)
+	fmt.Fprintf(out, "opened again: %d of %d are left\n", q.Left(), jobs)
 	return q.Close()
 }
