@@ -9,8 +9,8 @@ const (
 	// DoAppend: Tag, Raw, Extra, Role, LeaderEpoch go to log.Log.AppendBatches, or for an EndTxn to log.Log.EndTxn; the LeaderEpoch
 	// option of both fences. Answer: Appended, which may come before the bytes are on the device.
 	DoAppend Kind = iota + 1
-	// DoRead: Tag, Offset, MaxBytes, Isolation; To is the follower it is for, negative for others. Answer: Read. Any number may be under
-	// way, also beside other work of the log.
+	// DoRead: Tag, Offset, MaxBytes, Isolation; To is the follower it is for, negative for others. Answer: Read. Any number may
+	// be under way, also beside other work of the log.
 	DoRead
 	// DoTruncate: Tag, Offset go to log.Log.Truncate. Answer: Truncated.
 	DoTruncate

@@ -163,8 +163,9 @@ func (f *Fetched) aborted(b record.Batch) bool {
 }
 
 // Fetch reads what a consumer may see, from a leader or, up to its own high watermark, a follower. At the end it is empty,
-// without error, or waits as asked. *RefusedError: OffsetOutOfRange (its Cause is a *log.OffsetRangeError with the offsets there are), FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower
-// and what else Kafka answers; *log.ConfigError; ctx's error; ErrNodeClosed, ErrNoReplica.
+// without error, or waits as asked. *RefusedError: OffsetOutOfRange (its Cause is a *log.OffsetRangeError with the offsets
+// there are), FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower and what else Kafka answers; *log.ConfigError; ctx's
+// error; ErrNodeClosed, ErrNoReplica.
 func (h *Handle) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetched, error) {
 	if h.none() {
 		return nil, ErrNoReplica

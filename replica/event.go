@@ -26,9 +26,9 @@ type (
 		TopicID     [16]byte
 		Leader      NodeID // NoNode: nobody may
 		LeaderEpoch int32
-		// PartitionEpoch grows with every change of the partition. 0 says that it has just been made: a node that has no log of it has
-		// lost none. With a larger one a log that is not there counts as lost if the Dir was not stopped cleanly, and its replica is
-		// put out of sync until it has caught up.
+		// PartitionEpoch grows with every change of the partition. 0 says that it has just been made: a node that has no log of
+		// it has lost none. With a larger one a log that is not there counts as lost if the Dir was not stopped cleanly, and
+		// its replica is put out of sync until it has caught up.
 		PartitionEpoch int32
 		Replicas       []NodeID
 		ISR            []NodeID

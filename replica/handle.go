@@ -166,8 +166,8 @@ func (h *Handle) gone() error {
 }
 
 // Log is the replica's log, for reading: its high watermark is what is committed, as far as this replica knows. nil until it
-// is open. It must not be appended to or truncated: nothing would stop that, and replicas would differ for good. A replica that failed and
-// was made anew has another.
+// is open. It must not be appended to or truncated: nothing would stop that, and replicas would differ for good. A replica that
+// failed and was made anew has another.
 func (h *Handle) Log() *log.Log {
 	if h.none() {
 		return nil

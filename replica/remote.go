@@ -10,8 +10,9 @@ import (
 )
 
 // Remote is a replica of another node, asked over the Transport. What is not answered within Config.FetchLimit is asked again,
-// and sooner if the transport says that something may be lost (Lost), until ctx ends: whether the node is down, unknown to the Transport or slow cannot be told apart, and the error is ctx's. It is
-// safe for concurrent use. One that is nil, or that no Node has given, refuses with ErrNodeClosed.
+// and sooner if the transport says that something may be lost (Lost), until ctx ends: whether the node is down, unknown to the
+// Transport or slow cannot be told apart, and the error is ctx's. It is safe for concurrent use. One that is nil, or that no
+// Node has given, refuses with ErrNodeClosed.
 type Remote struct {
 	node *Node
 	at   NodeID

@@ -9,7 +9,8 @@ import (
 
 // lease is a buffer of records on their way from a leader to followers of the same process. Who is done with them gives it back, and
 // when all have it is used again: the next batch finds it in the processor's cache, and no garbage is left. It travels beside the
-// message, and only where nobody but two nodes gets to see that. A message that is lost, held or sent on takes the buffer with it, for the garbage collector.
+// message, and only where nobody but two nodes gets to see that. A message that is lost, held or sent on takes the buffer with
+// it, for the garbage collector.
 type lease struct {
 	raw  []byte
 	held atomic.Int32 // by so many

@@ -2,11 +2,11 @@ package replica
 
 import "sync"
 
-// pool runs tasks on as many goroutines as it may, and on none but a few that rest when there is nothing to do. What comes while all are
-// busy waits its turn, first come first.
+// pool runs tasks on as many goroutines as it may, and on none but a few that rest when there is nothing to do. What comes
+// while all are busy waits its turn, first come first.
 //
-// Goroutines rest for what a new one costs: its stack is small, and is copied, frame by frame, each time it grows, until a log's append
-// fits; that takes longer than the append.
+// Goroutines rest for what a new one costs: its stack is small, and is copied, frame by frame, each time it grows, until a
+// log's append fits; that takes longer than the append.
 type pool struct {
 	limit int
 	all   sync.WaitGroup // of the goroutines

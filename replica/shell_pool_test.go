@@ -96,8 +96,8 @@ func (h hangingFile) WriteAt(b []byte, at int64) (int, error) {
 	return h.File.WriteAt(b, at)
 }
 
-// The disk of a follower hangs in an append. Producers are let go when their time is up, the other follower has everything, and when the
-// first is out of sync all is as before: no goroutine that others need waits for that disk.
+// The disk of a follower hangs in an append. Producers are let go when their time is up, the other follower has everything, and
+// when the first is out of sync all is as before: no goroutine that others need waits for that disk.
 func TestAFollowerWhoseDiskHangsHoldsUpNobody(t *testing.T) {
 	g := &group{t: t, network: NewNetwork(), ids: []NodeID{1, 2, 3}, nodes: map[NodeID]*member{}}
 	g.state = Assign{TopicID: [16]byte{1}, Leader: 1, Replicas: g.ids, ISR: slices.Clone(g.ids)}

@@ -52,7 +52,8 @@ func (r *runner) endLending() {
 	r.lent = r.lent[:0]
 }
 
-// share keeps a copy of the batch that was appended just now, if a follower waits for it. The bytes themselves are the producer's again.
+// share keeps a copy of the batch that was appended just now, if a follower waits for it. The bytes themselves are the
+// producer's again.
 func (r *runner) share(got log.Appended, raw []byte) {
 	if got.Duplicate || !r.core.awaited(got.Base) {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/partlog/partlog/record"
 )
 
-// A follower that waits is handed what was appended, without a look into the log: it must be what the leader has there, whatever its log
-// makes of what producers send, and whatever these do with their bytes afterwards.
+// A follower that waits is handed what was appended, without a look into the log: it must be what the leader has there,
+// whatever its log makes of what producers send, and whatever these do with their bytes afterwards.
 func TestFollowersHaveWhatTheLeadersLogMadeOfABatch(t *testing.T) {
 	for name, conf := range map[string]log.Config{
 		"as it came":       {},

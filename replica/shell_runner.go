@@ -132,8 +132,8 @@ func (r *runner) postBy(m mail, by *worker) bool {
 	return true
 }
 
-// serve is post for a call whose caller waits for the answer. Where nothing else is to be done its goroutine does it: nobody else need
-// be woken, and what may hold it up there is what would hold up the answer anyway.
+// serve is post for a call whose caller waits for the answer. Where nothing else is to be done its goroutine does it: nobody
+// else need be woken, and what may hold it up there is what would hold up the answer anyway.
 func (r *runner) serve(c *call) bool {
 	r.mailMu.Lock()
 	if r.closed || r.awake {

@@ -6,8 +6,8 @@ type worker struct {
 	then *runner   // lent: what it runs now has woken this one, and it is next
 }
 
-// takeUp has r, which what runs now has just woken, run next on the same goroutine: it is called while messages are handed over within a process, and
-// saves waking another goroutine. False if that cannot be.
+// takeUp has r, which what runs now has just woken, run next on the same goroutine: it is called while messages are handed over
+// within a process, and saves waking another goroutine. False if that cannot be.
 func (w *worker) takeUp(r *runner) bool {
 	if w == nil || w.then != nil || !r.node.fast.lend() {
 		return false

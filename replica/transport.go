@@ -21,8 +21,8 @@ type Transport interface {
 }
 
 // Message is what nodes say to each other: a FetchRequest and its FetchResponse between replicas; a consumer's FetchRequest (From
-// is NoNode), an EpochRequest, an OffsetRequest, an AppendRequest, an EndTxn and their Answer between a client of one node and a replica of another; a ControlRequest and its
-// ControlAnswer between a node and the one whose controller rules.
+// is NoNode), an EpochRequest, an OffsetRequest, an AppendRequest, an EndTxn and their Answer between a client of one node and
+// a replica of another; a ControlRequest and its ControlAnswer between a node and the one whose controller rules.
 type Message interface {
 	Event
 	message()

@@ -18,7 +18,8 @@ import (
 //	+--------+------+-------+-----------+-------+--------------------------------+------------------+---------------+
 //
 // An Answer's fields end with the cause of a refusal: bits of wireErrors (4), the length of its text (2), the text. One with
-// NOT_ENOUGH_REPLICAS has a *NotEnoughReplicasError where the end of an epoch stands in others: InSync as the epoch, MinISR as the end.
+// NOT_ENOUGH_REPLICAS has a *NotEnoughReplicasError where the end of an epoch stands in others: InSync as the epoch, MinISR as
+// the end.
 //
 // length counts what comes behind it. A connection begins with a hello: the magic, the version, the sender's node and the
 // node it means to reach. A client, which is no node, says NoNode, and is answered on the connection it made.

@@ -28,8 +28,8 @@ type TCPConfig struct {
 	MaxQueue int
 	Dial     time.Duration // limit of one attempt to connect, 5 s
 	Write    time.Duration // limit of sending one message, 30 s
-	// Idle is how long nothing may come on a connection before it is closed, 15 s. Where there is nothing to say a node says that it is
-	// there, three times as often; so it should be the same at all nodes.
+	// Idle is how long nothing may come on a connection before it is closed, 15 s. Where there is nothing to say a node says
+	// that it is there, three times as often; so it should be the same at all nodes.
 	Idle    time.Duration
 	Backoff time.Duration // pause after a failure before the next attempt, doubled up to 32 times, 50 ms
 	// MaxConns is how many connections of others are open at a time, 1024; then those go first that have not said which node they

@@ -59,7 +59,7 @@
 // and that of a consumer group's leader, which is the group coordinator's.
 //
 // Three things differ from a KRaft controller on purpose. Another min.insync.replicas is a new version of each partition of the
-// topic, which has it: so it reaches a leader no later than what the controller has decided by it. Leaders go home by the classic rule, which looks at
-// leader.imbalance.per.broker.percentage (KRaft does not). And a node is alive as long as its session with the store is,
-// rather than by heartbeats to the controller.
+// topic, which has it: so it reaches a leader no later than what the controller has decided by it. Leaders go home by the
+// classic rule, which looks at leader.imbalance.per.broker.percentage (KRaft does not). And a node is alive as long as its
+// session with the store is, rather than by heartbeats to the controller.
 package controller

@@ -21,11 +21,10 @@ type Partition struct {
 	ELR []replica.NodeID
 	// LastKnownELR is the leader the partition had before it had none; at most one.
 	LastKnownELR []replica.NodeID
-	// MinISR is min.insync.replicas as it was changed last; 0: it never was, what the topic's settings say counts. Negative: the topic
-	// does not say any more, and what counts is the controller's default, which this is but for the sign, or a member's own if that
-	// is larger. It stands here so
-	// that it is of a version: a leader that does not know it yet cannot have its in-sync set changed. With KRaft the order of the
-	// metadata log sees to that.
+	// MinISR is min.insync.replicas as it was changed last; 0: it never was, what the topic's settings say counts. Negative:
+	// the topic does not say any more, and what counts is the controller's default, which this is but for the sign, or a
+	// member's own if that is larger. It stands here so that it is of a version: a leader that does not know it yet cannot have
+	// its in-sync set changed. With KRaft the order of the metadata log sees to that.
 	MinISR int
 	// Adding and Removing are the replicas that a reassignment under way brings and takes away; both are part of Replicas.
 	Adding, Removing []replica.NodeID

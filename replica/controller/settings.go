@@ -183,7 +183,8 @@ func split(list string) (parts []string) {
 
 // configure replaces a topic's settings. Another min.insync.replicas empties the ELRs: what they were eligible by is not so any
 // more; and it is a new version of each partition, so that a leader that goes by the old one can have nobody left out of the in-sync
-// set: the ELR would take who left for one that has all that is committed. Where unclean elections are allowed from now on, tick holds those that are needed, as Kafka does.
+// set: the ELR would take who left for one that has all that is committed. Where unclean elections are allowed from now on,
+// tick holds those that are needed, as Kafka does.
 func (c *Core) configure(t *topic, config map[string]string) {
 	if maps.Equal(t.config, config) {
 		return

@@ -11,11 +11,11 @@
 //	…
 //	err = errors.Join(m.Shutdown(ctx), wire.Close(), dir.Close())
 //
-// A program that is no member uses a replica.Client. In a member, clients use m.Node(): Partition for replicas here, Remote for those of other members; a refusal names the leader, and
-// controller.Lookup says what the store knows of it. Topics are made, grown, moved and deleted at the Controller of the member
-// that rules, see Status.Rules; a process that is not it finds it with controller.FollowRuler and passes the request on over a
-// protocol of its own. Config.Host and Port are where the Transport is found: where clients find a service built on this is for
-// the service to say, under a key of its own in the store, say.
+// A program that is no member uses a replica.Client. In a member, clients use m.Node(): Partition for replicas here, Remote for
+// those of other members; a refusal names the leader, and controller.Lookup says what the store knows of it. Topics are made,
+// grown, moved and deleted at the Controller of the member that rules, see Status.Rules; a process that is not it finds it with
+// controller.FollowRuler and passes the request on over a protocol of its own. Config.Host and Port are where the Transport is
+// found: where clients find a service built on this is for the service to say, under a key of its own in the store, say.
 //
 //	                 +----------------------- member ------------------------+
 //	                 |  session, registration      keep                      |
