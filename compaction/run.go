@@ -33,7 +33,7 @@ type Input struct {
 	// the other, from the lowest offset up. After an error Run removes the new files, unless it is ErrUnsettled, and ends
 	// with that error. nil = Run swaps itself and deletes the old files at once, for folders nobody else has open.
 	Keep func(ctx context.Context, g Group) error
-	// StandBack lets others go first: it is called after every fifth of a millisecond of work or so, and the run goes on when it
+	// StandBack lets others go first: it is called after every tenth of a millisecond of work or so, and the run goes on when it
 	// returns, which it does soon once ctx has ended. It says whether anybody was there to go first; if so, what is written is
 	// synced in small pieces, so that their syncs do not wait behind all of it. nil = never.
 	StandBack func(ctx context.Context) (others bool)

@@ -28,7 +28,7 @@ const (
 
 	// workFor is the work between two looks at whether others should go first. A core that computes is lent to whoever wakes up
 	// on it only after some milliseconds, and what wakes those who wait for a disk may be bound to it.
-	workFor = 200 * time.Microsecond
+	workFor = 100 * time.Microsecond
 
 	longestWait = time.Second // without a word of progress
 )
