@@ -40,6 +40,8 @@ type Dir struct {
 	reserve  reserve
 	rounds   rounds
 
+	misnamed map[TopicPartition]string // folders of live partitions whose number is written otherwise, as t-00; of OpenDir, not changed
+
 	background  *background
 	failures    failures // of the root, and of partitions that are not open
 	out         outbox   // events that belong to no open log
@@ -49,17 +51,16 @@ type Dir struct {
 
 	// mu guards all below, for an instant: no I/O, nothing else is locked under it but marks.mu. Order of the others:
 	// Log.write, the round token, points.writing, points.mu, marks.mu.
-	mu       sync.Mutex
-	logs     map[TopicPartition]*Log
-	states   map[TopicPartition]partitionState
-	busy     map[TopicPartition]chan struct{} // partitions being loaded, closed, deleted; the channel is closed when that is over
-	moves    map[TopicPartition]bool          // partitions that leave this Dir, or come to it
-	marked   map[string]MarkedFolder          // by name: folders that are no live partition's
-	futures  map[TopicPartition]string        // of these, the copies of moves
-	misnamed map[TopicPartition]string        // folders of live partitions whose number is written otherwise, as t-00
-	doomed   []doomed                         // of these, the ones to be removed
-	epoch    int64                            // of the broker, for the clean-shutdown marker
-	closed   bool
+	mu      sync.Mutex
+	logs    map[TopicPartition]*Log
+	states  map[TopicPartition]partitionState
+	busy    map[TopicPartition]chan struct{} // partitions being loaded, closed, deleted; the channel is closed when that is over
+	moves   map[TopicPartition]bool          // partitions that leave this Dir, or come to it
+	marked  map[string]MarkedFolder          // by name: folders that are no live partition's
+	futures map[TopicPartition]string        // of these, the copies of moves
+	doomed  []doomed                         // of these, the ones to be removed
+	epoch   int64                            // of the broker, for the clean-shutdown marker
+	closed  bool
 }
 
 // partitionState is what has become of a partition folder since OpenDir.
@@ -267,15 +268,16 @@ func (d *Dir) beginOpen(ctx context.Context, tp TopicPartition) (there *Log, cle
 		if d.moves[tp] {
 			return false, fmt.Errorf("%w: %s", ErrMoving, tp)
 		}
-		if folder, ok := d.misnamed[tp]; ok && exists(d.fs, folder) {
-			return false, misnamed(folder, tp)
-		}
 		clean, was = d.startsClean(tp), d.states[tp]
 		d.states[tp] = opened
 		return true, nil
 	})
 	if there != nil || err != nil {
 		return there, false, err
+	}
+	if folder, ok := d.misnamed[tp]; ok && exists(d.fs, folder) {
+		d.end(tp, was, nil)
+		return nil, false, misnamed(folder, tp)
 	}
 	if folder, ok := d.futureOf(tp); ok && !exists(d.fs, tp.String()) {
 		d.end(tp, was, nil)

@@ -299,10 +299,27 @@ func TestManyOpensAndClosesRaceOnlyWithThemselves(t *testing.T) {
 func TestAFolderWhoseNumberIsWrittenOtherwiseIsNamedAndNoOtherIsMadeBesideIt(t *testing.T) {
 	disk := newRoot(t, true)
 	require.NoError(t, disk.Rename("t-1", "t-01"))
-	d := openDir(t, disk)
-	_, err := d.Open(context.Background(), TopicPartition{"t", 1}, nineRecords(Durable))
+	asked := &hookedFS{FS: disk}
+	d, err := OpenDir("root", DirConfig{FS: asked, Manual: true, Now: crashClock})
+	require.NoError(t, err)
+	looked := 0
+	asked.stating = func(name string) {
+		if name == "t-01" {
+			looked++
+			seen := make(chan struct{})
+			go func() { d.Logs(); close(seen) }()
+			select {
+			case <-seen:
+			case <-time.After(10 * time.Second):
+				t.Error("others wait while the folder is looked at")
+			}
+		}
+	}
+	_, err = d.Open(context.Background(), TopicPartition{"t", 1}, nineRecords(Durable))
 	require.ErrorIs(t, err, ErrNotLog)
 	require.ErrorContains(t, err, "t-01")
+	require.Equal(t, 1, looked)
+	asked.stating = nil
 	failed := &LoadError{}
 	require.ErrorAs(t, d.OpenAll(context.Background(), OpenAllOptions{}), &failed)
 	require.Len(t, failed.Failed, 1)

@@ -13,10 +13,17 @@ import (
 	"github.com/partlog/partlog/vfs/vfstest"
 )
 
-// hookedFS calls a function before it opens or removes a file.
+// hookedFS calls a function before it looks at or opens a file, and behind the removal of one.
 type hookedFS struct {
 	vfs.FS
-	opening, removing func(name string)
+	stating, opening, removing func(name string)
+}
+
+func (f *hookedFS) Stat(name string) (fs.FileInfo, error) {
+	if f.stating != nil {
+		f.stating(name)
+	}
+	return f.FS.Stat(name)
 }
 
 func (f *hookedFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
