@@ -135,8 +135,15 @@ func (v view) find(offset int64) (Position, error) {
 
 // findFrom walks from an index entry to the first batch that ends at or above offset.
 func (v view) findFrom(e index.Entry, offset int64) (Position, error) {
+	p, _, err := v.walkFrom(e, offset, false)
+	return p, err
+}
+
+// walkFrom walks from an index entry to the first batch that ends at or above offset, or, if begins is true, begins there.
+// before is then the last batch in front of that, its Size 0 if there is none; it is known with ErrNotFound, too.
+func (v view) walkFrom(e index.Entry, offset int64, begins bool) (found, before Position, err error) {
 	if e.Position < 0 || e.Position >= v.m.size {
-		return Position{}, errIndex
+		return found, before, errIndex
 	}
 	w := walk(v.f, e.Position, v.m.size)
 	defer w.close()
@@ -148,7 +155,7 @@ func (v view) findFrom(e index.Entry, offset int64) (Position, error) {
 		at := w.pos
 		h, err := w.next()
 		if err == io.EOF {
-			return Position{}, ErrNotFound
+			return found, before, ErrNotFound
 		}
 		if err == nil && first && at > 0 {
 			err = v.trustEntry(e, h, at)
@@ -156,14 +163,21 @@ func (v view) findFrom(e index.Entry, offset int64) (Position, error) {
 		if err == nil && !first && e.Position > 0 && o.next <= e.Offset && h.last > e.Offset {
 			err = errIndex // an old broker's entry names the last of several batches: there is no such batch
 		}
+		reached := h.last >= offset
+		if begins {
+			reached = h.base >= offset
+		}
 		if err == nil {
-			err = w.inOrder(&o, h, at, h.last >= offset)
+			err = w.inOrder(&o, h, at, reached)
 		}
 		if err != nil {
-			return Position{}, v.suspect(err, e.Position)
+			return found, Position{}, v.suspect(err, e.Position)
 		}
-		if h.last >= offset {
-			return h.position(at), nil
+		if reached {
+			return h.position(at), before, nil
+		}
+		if begins {
+			before = h.position(at)
 		}
 	}
 }
