@@ -98,7 +98,7 @@ func (m *model) opened(r *rep, saved int64) {
 	case end > int64(len(list)):
 		m.p.fail("the log of node %d ends at %d, before it was %d", n.id, end, len(list))
 	case end == int64(len(list)):
-		if power && m.lost[n.id] {
+		if power && m.lost[n.id] && !m.surely[n.id] {
 			m.lost[n.id] = false
 			m.p.note("node %d has lost nothing", n.id)
 		}

@@ -75,9 +75,11 @@ type model struct {
 
 	excused bool   // committed records may be lost
 	stamp   uint64 // how often that began or ended
+	unknown int64  // below it nobody knows what was committed: there the log began of the leader that was believed last
 
 	mirrors    [10][]entry // what the log of a node holds
-	lost       [10]bool    // a part of it, and the node has not caught up since
+	lost       [10]bool    // a part of it, or that may be, and the node has not caught up since
+	surely     [10]bool    // so it was when the power was lost again
 	unfinished [10]bool    // what the log was doing when the process ended
 	synced     [10]int64   // of it, what survives a power loss, of a node that is down
 	power      [10]bool    // it was lost since the log was open
@@ -248,6 +250,7 @@ func (m *model) has(id replica.NodeID, from int64, why string) {
 	} else {
 		from = max(from, m.starts[id])
 	}
+	from = max(from, m.unknown)
 	list := m.mirrors[id]
 	if len(list) < len(m.committed) {
 		m.p.fail("node %d %s and its log ends at %d, committed is everything below %d", id, why, len(list), len(m.committed))
@@ -316,7 +319,7 @@ func (m *model) marked(r *rep, to int64) {
 		m.p.fail("node %d has a high watermark of %d, committed is everything below %d", n.id, to, len(m.committed))
 		return
 	}
-	for o := max(r.checked, r.log.Offsets().LogStart); o < to; o++ {
+	for o := max(r.checked, r.log.Offsets().LogStart, m.unknown); o < to; o++ {
 		if !m.equal(list[o], m.committed[o]) {
 			m.p.fail("node %d has %v at offset %d below its high watermark, committed is %v", n.id, list[o], o, m.committed[o])
 			return
@@ -377,7 +380,7 @@ func (m *model) deleted(id replica.NodeID) {
 
 // powerLost marks a disk that may have lost what was not synced.
 func (m *model) powerLost(id replica.NodeID) {
-	m.power[id] = true
+	m.power[id], m.surely[id] = true, m.lost[id]
 	if m.synced[id] < int64(len(m.mirrors[id])) {
 		m.lost[id] = true
 	}
@@ -404,9 +407,10 @@ func (m *model) resync(leader *rep) {
 	m.excused = false
 	m.stamp++
 	list := m.mirrors[leader.n.id][:leader.hw]
+	m.unknown = leader.log.Offsets().LogStart // others may begin below, for a while
 	lost := 0
 	for o, e := range m.committed {
-		if o >= len(list) || !m.equal(list[o], e) {
+		if o >= len(list) || int64(o) >= m.unknown && !m.equal(list[o], e) {
 			lost++
 		}
 	}
