@@ -160,6 +160,22 @@ func TestALeaderThatLostItsTailWaitsForANewEpoch(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, g.values(1))
 }
 
+// A log that was opened again, and fails before the replica leads on, is opened once more: what it must have is not forgotten.
+func TestALeadersLogThatFailsOnceMoreIsOpenedOnceMore(t *testing.T) {
+	g := newGroup(t, log.Config{Durability: log.Buffered}, 1)
+	g.produce("a")
+	r := &runner{node: &Node{conf: g.nodes[1].conf}}
+	l := g.handle(1).Log()
+	r.mend.wanted = &Assign{Leader: 1, ISR: []NodeID{1}}
+	r.mend.claim = &claim{end: 1, hw: 1, epochs: l.Epochs()}
+	require.NoError(t, g.nodes[1].Close())
+	g.nodes[1].alive = false
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, r.reclaim(l), log.ErrClosed)
+	require.NotNil(t, r.mayMend())
+	require.NoError(t, g.nodes[1].dir.Close())
+}
+
 // What is damaged does not mend by itself, and a replica that was stopped stays so.
 func TestNothingIsTriedAgainInVain(t *testing.T) {
 	r := newRunner(&Node{conf: NodeConfig{Config: quick}.withDefaults()}, ordersZero)

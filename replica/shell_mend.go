@@ -159,6 +159,9 @@ func (r *runner) reclaim(l *log.Log) error {
 	switch {
 	case again && c.holds(l):
 		_, err := l.SetHighWatermark(max(c.hw, l.Offsets().HighWatermark))
+		if err != nil {
+			g.claim = c // the next log that is opened must have it
+		}
 		return err
 	case again:
 		r.spent = r.leads
