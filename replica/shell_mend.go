@@ -89,7 +89,7 @@ func (r *runner) failed(err error) {
 		g.inRow = 0
 	}
 	g.made = time.Time{}
-	at := now.Add(min(min(r.node.conf.Config.withDefaults().Backoff, longestMend)<<min(g.inRow, 16), longestMend))
+	at := now.Add(r.node.pauseBehind(g.inRow, longestMend))
 	g.inRow++
 	if errors.Is(err, log.ErrCorrupt) || errors.As(err, new(*LostTailError)) {
 		at = time.Time{}
@@ -99,6 +99,12 @@ func (r *runner) failed(err error) {
 	r.coreMu.Unlock()
 	r.mendAt(at)
 	r.node.trouble(r.tp, fmt.Errorf("the replica of %s has failed: %w", r.tp, err))
+}
+
+// pauseBehind is Config.Backoff, doubled for each failure before the last one, up to the longest.
+func (n *Node) pauseBehind(before int, longest time.Duration) time.Duration {
+	pause := min(n.conf.Config.withDefaults().Backoff, longest) // or doubling it could overflow
+	return min(pause<<min(before, 16), longest)
 }
 
 func (r *runner) mendAt(at time.Time) {
@@ -178,6 +184,7 @@ func (r *runner) unmake() {
 	r.coreMu.Unlock()
 	r.life++
 	r.slowJobs, r.startAsked = nil, 0
+	r.refuseHeeders(refused(r.tp, settingsOf, refusal(KafkaStorageError)))
 	if r.unpin != nil {
 		r.unpin()
 		r.unpin = nil

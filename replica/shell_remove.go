@@ -47,8 +47,7 @@ func (r *runner) notRemoved(err error) {
 	g.failures++
 	g.err = fmt.Errorf("remove %s: %w", r.tp, err)
 	r.coreMu.Unlock()
-	pause := r.node.conf.Config.withDefaults().Backoff << min(g.failures-1, 10)
-	g.stuck, g.again = true, time.Now().Add(min(pause, longestRemoval))
+	g.stuck, g.again = true, time.Now().Add(r.node.pauseBehind(int(min(g.failures-1, 16)), longestRemoval))
 	r.node.trouble(r.tp, g.err)
 }
 

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,6 +99,7 @@ type runner struct {
 	startAsked int64 // log start that is being raised to
 	going      removal
 	slowJobs   []func() Event
+	heeders    []chan<- error // who waits for settings that are asked for
 }
 
 func newRunner(n *Node, tp log.TopicPartition) *runner {
@@ -401,6 +403,7 @@ func (r *runner) shut() {
 	for _, m := range rest {
 		r.refuse(m, refusal(NotLeaderOrFollower))
 	}
+	r.refuseHeeders(fmt.Errorf("%s: %w", r.tp, ErrNoReplica))
 	for tag, a := range r.asked { // a core that was stopped has answered all but what its log is still at
 		delete(r.asked, tag)
 		r.far.remove(a)

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/partlog/partlog/log"
 )
@@ -38,7 +39,7 @@ func (h *Handle) Reconfigure(ctx context.Context) error {
 type reconfigured struct {
 	Reconfigure
 	err    error
-	heeded chan<- error // of capacity 1; nil: nobody
+	heeded chan<- error // one of runner.heeders; nil: nobody
 }
 
 // settings are a partition's own, as Partitions gives them now.
@@ -63,6 +64,9 @@ func (c Config) fitted(l *log.Log) Config {
 
 // reconfigure asks for the settings once more; one call at a time, so that none is overtaken by an older one.
 func (r *runner) reconfigure(heeded chan<- error) {
+	if heeded != nil {
+		r.heeders = append(r.heeders, heeded)
+	}
 	l := r.log.Load()
 	r.slowly(func() Event {
 		logConf, conf := r.settings()
@@ -73,6 +77,22 @@ func (r *runner) reconfigure(heeded chan<- error) {
 		}
 		return reconfigured{Reconfigure{conf.fitted(l)}, err, heeded}
 	})
+}
+
+// answerHeeder answers who waits for settings that count now.
+func (r *runner) answerHeeder(c reconfigured) {
+	if c.heeded != nil {
+		r.heeders = slices.DeleteFunc(r.heeders, func(h chan<- error) bool { return h == c.heeded })
+		c.heeded <- c.err
+	}
+}
+
+// refuseHeeders answers all who wait for settings that will not be asked for any more.
+func (r *runner) refuseHeeders(err error) {
+	for _, h := range r.heeders {
+		h <- err
+	}
+	r.heeders = nil
 }
 
 // trouble tells the host what went wrong in the background, unless it is the node's end.

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +131,63 @@ func TestAReplicaMadeAnewForgetsTheLogStartItWasAt(t *testing.T) {
 	g.caughtUp(1, 2)
 	require.NoError(t, g.handle(1).Log().DeleteRecords(t.Context(), 2))
 	require.Eventually(t, func() bool { return g.handle(2).Log().Offsets().LogStart == 2 }, 5*time.Second, time.Millisecond)
+}
+
+// Settings are being asked for, or are to be, when the replica is made anew or goes. Who waits for them is answered.
+func TestWhoWaitsForSettingsOfAReplicaThatGoesIsAnswered(t *testing.T) {
+	asked, gate := make(chan struct{}), make(chan struct{})
+	var blocks atomic.Bool
+	g := newTunedGroup(t, log.Config{Durability: log.Buffered}, func(nc *NodeConfig) {
+		conf := nc.Config
+		nc.Partitions = func(log.TopicPartition) (log.Config, Config) {
+			if conf.Self == 2 && blocks.CompareAndSwap(true, false) {
+				close(asked)
+				<-gate
+			}
+			return log.Config{}, conf
+		}
+	}, 1, 2)
+	g.produce("a")
+	g.caughtUp(1, 2)
+	h := g.handle(2)
+	answered := make(chan error, 1)
+	answer := func() error {
+		select {
+		case err := <-answered:
+			return err
+		case <-time.After(10 * time.Second):
+			t.Fatal("nobody says so")
+			return nil
+		}
+	}
+
+	blocks.Store(true)
+	go func() { answered <- h.Reconfigure(t.Context()) }()
+	<-asked
+	h.r.post(mail{settled: func() Event {
+		h.r.coreMu.Lock()
+		h.r.core.fail(errors.New("the disk is gone"))
+		h.r.core.out = nil
+		h.r.coreMu.Unlock()
+		return nil
+	}})
+	g.eventually("it failed", func() bool { return h.Status().Role == Failed })
+	g.mu.Lock()
+	g.state.PartitionEpoch++
+	again := g.state
+	g.mu.Unlock()
+	g.assign(again)
+	require.ErrorIs(t, answer(), KafkaStorageError)
+	close(gate)
+	g.caughtUp(1, 2)
+	require.NoError(t, h.Reconfigure(t.Context()))
+
+	h.r.post(mail{settled: func() Event {
+		h.r.remove()
+		h.r.reconfigure(answered) // which has its turn when there is no log any more
+		return nil
+	}})
+	require.ErrorIs(t, answer(), ErrNoReplica)
 }
 
 // A fetch was withdrawn while its bytes were read. They do not answer the one that came in its place.

@@ -139,9 +139,7 @@ func (r *runner) slowDone(settled func() Event) {
 		t.Config.BrokerEpoch = r.conf.BrokerEpoch
 		r.conf = t.Config
 		r.step(t.Reconfigure)
-		if t.heeded != nil {
-			t.heeded <- t.err
-		}
+		r.answerHeeder(t)
 		return
 	case LogChanged:
 		r.startAsked = 0
