@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -147,6 +145,16 @@ func commits(f *fixtures, producers int, side func(func(n int) error) func(int) 
 		_, err := g.lead.Append(background, raw, -1)
 		return err
 	}
+	ours, end := func(n int) (err error) {
+		for ; n > 0 && err == nil; n-- {
+			err = commit(raws[0])
+		}
+		return err
+	}, g.close
+	if producers > 1 {
+		c := newCrew(raws, commit)
+		ours, end = c.work, func() error { c.close(); return g.close() }
+	}
 	return pair{
 		floor: side(func(n int) error {
 			for range n {
@@ -160,33 +168,48 @@ func commits(f *fixtures, producers int, side func(func(n int) error) func(int) 
 			}
 			return nil
 		}),
-		ours:    side(func(n int) error { return share(n, raws, commit) }),
+		ours:    side(ours),
 		between: g.between,
-		close:   g.close,
+		close:   end,
 	}, nil
 }
 
-// share has n things done, by as many goroutines as there are raws, or by the caller if it is one.
-func share(n int, raws [][]byte, do func(raw []byte) error) error {
-	some := func(raw []byte, n int) error {
-		for range n {
-			if err := do(raw); err != nil {
-				return err
+// crew is producers that live as long as the row does: each does its share of n things at a time.
+type crew struct {
+	shares []chan int
+	done   chan error
+}
+
+func newCrew(raws [][]byte, do func(raw []byte) error) *crew {
+	c := &crew{done: make(chan error, len(raws))}
+	for _, raw := range raws {
+		share := make(chan int)
+		c.shares = append(c.shares, share)
+		go func() {
+			for n := range share {
+				var err error
+				for ; n > 0 && err == nil; n-- {
+					err = do(raw)
+				}
+				c.done <- err
 			}
-		}
-		return nil
+		}()
 	}
-	if len(raws) == 1 {
-		return some(raws[0], n)
+	return c
+}
+
+func (c *crew) work(n int) (err error) {
+	for i, share := range c.shares {
+		share <- n/len(c.shares) + min(1, max(0, n%len(c.shares)-i))
 	}
-	errs := make([]error, len(raws))
-	var all sync.WaitGroup
-	for i, raw := range raws {
-		all.Go(func() { errs[i] = some(raw, n/len(raws)+min(1, max(0, n%len(raws)-i))) })
+	for range c.shares {
+		err = errors.Join(err, <-c.done)
 	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("commit: %w", err)
+	return err
+}
+
+func (c *crew) close() {
+	for _, share := range c.shares {
+		close(share)
 	}
-	return nil
 }
