@@ -127,6 +127,12 @@ func (s *troubled) Watch(ctx context.Context, prefix string) iter.Seq2[replica.V
 		}()
 		current := false
 		for v, err := range s.MemStore.Watch(ctx, prefix) {
+			select {
+			case <-cut: // the goroutine may not have had its turn yet
+				yield(replica.Versioned{}, context.Canceled)
+				return
+			default:
+			}
 			if err == nil && !current && rand.Int64N(100) < s.hangs.Load() {
 				<-ctx.Done()
 			}
