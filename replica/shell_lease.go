@@ -45,6 +45,7 @@ func (l *lease) hold() *lease {
 // free is for who does not look at raw any more. l may be nil.
 func (l *lease) free() {
 	if l != nil && l.held.Add(-1) == 0 {
+		poison(l.raw)
 		leases.Put(l)
 	}
 }
