@@ -490,6 +490,9 @@ func (n *Node) Close() error {
 	}
 	n.cancel()
 	n.all.Wait()
+	for _, r := range all {
+		<-r.gone // who has just woken it, or serves itself, need not be counted in the pool yet
+	}
 	n.fast.wait() // the last that each replica does
 	n.slow.wait() // what these bring about is dropped, and a drop starts nothing
 	n.fast.wait()

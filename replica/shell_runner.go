@@ -100,10 +100,11 @@ type runner struct {
 	going      removal
 	slowJobs   []func() Event
 	heeders    []chan<- error // who waits for settings that are asked for
+	gone       chan struct{}  // closed when it is shut
 }
 
 func newRunner(n *Node, tp log.TopicPartition) *runner {
-	return &runner{node: n, tp: tp, slots: make(chan struct{}, n.conf.InFlight), asked: make(map[uint64]asker), leads: -1, spent: -1}
+	return &runner{node: n, tp: tp, slots: make(chan struct{}, n.conf.InFlight), gone: make(chan struct{}), asked: make(map[uint64]asker), leads: -1, spent: -1}
 }
 
 // post never blocks. It is false if nobody will look at the mail.
@@ -194,6 +195,10 @@ func (r *runner) run(by *worker) (more bool) {
 
 // take goes on with one piece of mail.
 func (r *runner) take(m mail) {
+	if r.closed { // which only who runs changes
+		r.refuse(m, refusal(NotLeaderOrFollower))
+		return
+	}
 	if r.goingAway(m) {
 		return
 	}
@@ -414,6 +419,7 @@ func (r *runner) shut() {
 		r.unpin()
 		r.unpin = nil
 	}
+	close(r.gone)
 	if a := r.going.reborn; a != nil {
 		_ = r.node.Assign(r.tp, *a) // fails only when the node is closed
 	}
