@@ -251,8 +251,7 @@ func (v *verifier) rootEntry(e fs.DirEntry) {
 	switch {
 	case err != nil:
 		v.find(FindingForeign, name, -1, -1, "%s; a broker does not start beside it", notAPartition(err))
-	case state == deletingFolder:
-		v.find(FindingLeftover, name, -1, -1, "a partition on its way out; a broker removes it after a delay")
+	case state == deletingFolder: // legal, as .deleted files are: who opens the root removes it after a delay
 	case state == strayFolder:
 		v.find(FindingLeftover, name, -1, -1, "a partition that a broker set aside because it was not, or not any more, its own")
 	case state == futureFolder:

@@ -219,10 +219,11 @@ var verifyDamage = []struct {
 	{"a log whose offset is spelled otherwise", "epochs", func(g *garbler) { g.copy(log0, "77.log") }, FindingForeign, "77.log", 0},
 }
 
-func TestVerifyFindsNothingInDeletedFilesThatWait(t *testing.T) {
+func TestVerifyFindsNothingInDeletedFilesAndFoldersThatWait(t *testing.T) {
 	g := newGarbler(t, "epochs")
 	g.copy(log0, "00000000000000000000.log.deleted")
 	g.copy(log0, "00000000000000000000.snapshot.deleted")
+	g.must(os.Mkdir(g.path("/epochs-0.0123456789abcdef0123456789abcdef-delete"), 0o755))
 	if got := verifyAll(t, verifyFS(t, g.root), VerifyOptions{}); len(got) > 0 {
 		t.Error(sayFindings(got))
 	}

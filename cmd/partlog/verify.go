@@ -27,10 +27,10 @@ DIR is a partition folder or a log root. Exit code 0: sound. 1: something was fo
 at. Zeros of a preallocated file, or half a batch, at the end of a log that was not stopped cleanly are found, too,
 though the next open cuts them off and no acknowledged record need have been there: the line says so. Beside a running
 writer the end of the last segment may be caught in the middle of an append; stop it, or look again. What is legal is
-not reported: gaps left by compaction or retention, .deleted files that wait for their removal, indexes of an unclean
-stop that an open rebuilds anyway, entries of brokers before 4.0 that name a later batch of the same append, producers
-that are not known any more because their last record is old (producer.id.expiration.ms: give yours with --config),
-deleted or compacted. Whether an index lacks entries depends on index.interval.bytes, which is guessed from the entries
+not reported: gaps left by compaction or retention, .deleted files and -delete folders that wait for their removal,
+indexes of an unclean stop that an open rebuilds anyway, entries of brokers before 4.0 that name a later batch of the same
+append, producers that are not known any more because their last record is old (producer.id.expiration.ms: give yours
+with --config), deleted or compacted. Whether an index lacks entries depends on index.interval.bytes, which is guessed from the entries
 there are: an index made anew under another one than its neighbours looks cut short unless --config says which.
 
 With --json each finding is one object a line: file, position, offset (null where unknown), kind, detail. To mend what
