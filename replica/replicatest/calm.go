@@ -159,7 +159,7 @@ func (p *part) keepsLast() {
 	m := &p.model
 	last := map[int]int64{}
 	for o, e := range m.committed {
-		if m.counts(e) {
+		if m.counts(m.committed, int64(o)) {
 			last[m.s.book[e.id].key] = int64(o)
 		}
 	}

@@ -19,19 +19,29 @@ type grave struct {
 	key    int
 }
 
-// counts says whether an entry is a record that somebody may see.
-func (m *model) counts(e entry) bool {
+// counts says whether an entry of a list is a record that somebody may see. Of a transaction's, the first marker behind it
+// says so, which is another transaction's if its own was lost; what was decided counts where there is none.
+func (m *model) counts(list []entry, at int64) bool {
+	e := list[at]
 	if e.kind != data || e.id >= uint64(len(m.s.book)) {
 		return false
 	}
-	t := m.s.book[e.id].txn
-	return t == nil || t.decided == commitMarker
+	o := m.s.book[e.id]
+	if o.txn == nil {
+		return true
+	}
+	for _, e := range list[at+1:] {
+		if (e.kind == commitMarker || e.kind == abortMarker) && int64(e.id) == o.producer {
+			return e.kind == commitMarker
+		}
+	}
+	return o.txn.decided == commitMarker
 }
 
 // latest is the last record of a key in a part of a list.
 func (m *model) latest(list []entry, key int, from, to int64) (int64, bool) {
 	for o := min(to, int64(len(list))) - 1; o >= from; o-- {
-		if e := list[o]; m.counts(e) && m.s.book[e.id].key == key {
+		if e := list[o]; e.kind == data && e.id < uint64(len(m.s.book)) && m.s.book[e.id].key == key && m.counts(list, o) {
 			return o, true
 		}
 	}
@@ -79,7 +89,7 @@ func (m *model) autopsy(r *rep, ceiling int64) {
 	}
 	for at := o.LogStart; at < min(end, int64(len(list))); at++ {
 		e := list[at]
-		if there[at] || removed[at] || e.kind == hole || e.kind == data && (!m.counts(e) || !s.book[e.id].tombstone) {
+		if there[at] || removed[at] || e.kind == hole || e.kind == data && (!m.counts(list, at) || !s.book[e.id].tombstone) {
 			continue
 		}
 		removed[at] = true
