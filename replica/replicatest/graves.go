@@ -139,7 +139,13 @@ func (m *model) bury(g grave) {
 	}
 }
 
-// passed is a follower's log that has grown from an offset on: of a key whose tombstone it did not get, it must have nothing.
+// passed is a follower's log that has grown from an offset on: of a key whose tombstone it did not get, it must have nothing,
+// unless it is still to come upon a later record. That may be why its leader has none there, which removed nothing for good.
+//
+//	offset                    45     77         93
+//	key k, a node in sync   value  (removed)  value   93 was not cleaned yet
+//	its leader              value  (gone)     value   77 went because of 93
+//	a new replica           value   ...               had read 45 before that
 func (m *model) passed(r *rep, from int64) {
 	list := m.mirrors[r.n.id]
 	for _, g := range m.graves {
@@ -147,7 +153,10 @@ func (m *model) passed(r *rep, from int64) {
 			continue
 		}
 		at, ok := m.latest(list, g.key, r.log.Offsets().LogStart, g.offset)
-		if ok && !m.s.book[list[at].id].tombstone {
+		if !ok || m.s.book[list[at].id].tombstone {
+			continue
+		}
+		if _, later := m.latest(m.committed, g.key, g.offset+1, int64(len(m.committed))); !later {
 			m.p.fail("node %d keeps offset %d of key %d, and did not get to see its deletion at %d", r.n.id, at, g.key, g.offset)
 			return
 		}

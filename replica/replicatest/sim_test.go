@@ -114,6 +114,20 @@ func TestALostTailAndPausesLoseNothingThatWasConfirmed(t *testing.T) {
 	}
 }
 
+// A replica that is added reads an old value from the leader, whose compaction then takes the tombstone behind it, for the sake
+// of a newer value that the replica is still to come upon. That another node had removed the tombstone for good, when all
+// replicas of that time had it, does not make that a deletion that was missed.
+func TestATombstoneThatGoesForANewerValueIsNotMissed(t *testing.T) {
+	plan := []replicatest.Fault{
+		{Kind: replicatest.MinISR, At: 261104e3, For: 48630e3, Node: 4, Other: 2, Amount: 309896374792},
+		{Kind: replicatest.Reassign, At: 487671e3, For: 7099e3, Node: 4, Other: 1, Amount: 783296257244},
+	}
+	o := replicatest.Run(replicatest.Options{Seed: 8060742, Plan: plan})
+	if o.Failed() || o.Counts["tombstones removed"] == 0 {
+		t.Errorf("%s\n%v", o.Failure, o.Counts)
+	}
+}
+
 // The same options play the same run, to the last event.
 func TestARunIsDetermined(t *testing.T) {
 	for seed := range uint64(20) {
