@@ -57,6 +57,11 @@ func NewClient(c ClientConfig) (*Client, error) {
 	if len(c.Nodes) == 0 {
 		return nil, &NodeConfigError{"Nodes", "must be given"}
 	}
+	for node := range c.Nodes {
+		if node < 0 {
+			return nil, &NodeConfigError{"Nodes", fmt.Sprintf("must not be negative, as %d is", node)}
+		}
+	}
 	if c.Timeout <= 0 {
 		c.Timeout = 10 * time.Second
 	}
@@ -80,7 +85,10 @@ func (c *Client) Close() error {
 	}
 	c.node.cancel()
 	c.node.all.Wait()
-	return c.wire.Close()
+	if err := c.wire.Close(); !errors.Is(err, ErrTransportClosed) {
+		return err
+	}
+	return ErrNodeClosed // another Close was faster
 }
 
 // Append is Produce without options.

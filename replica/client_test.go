@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,4 +182,54 @@ func TestANodeKeepsNothingOfClientsThatHaveGone(t *testing.T) {
 		defer wire.mu.Unlock()
 		return len(wire.peers) == 0 && wire.callers == 0 && runtime.NumGoroutine() <= before+2
 	})
+}
+
+// A client is closed, by several at once, while many ask; and some of those it asks never answer.
+func TestAClientThatIsClosedAnswersAllWhoAsk(t *testing.T) {
+	_, at := listening(t, 1, 2)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	at[3] = silent.Addr().String()
+	before := runtime.NumGoroutine()
+	for range 10 {
+		c := newClient(t, ClientConfig{Nodes: at})
+		var asking sync.WaitGroup
+		for i := range 20 {
+			tp := log.TopicPartition{Topic: "orders", Partition: int32(i % 2)}
+			raw := rawBatch(t, "v")
+			asking.Go(func() {
+				for {
+					var err error
+					if i%3 == 0 {
+						_, err = c.Fetch(t.Context(), tp, 0, FetchOptions{MaxWait: time.Minute, MinBytes: 1 << 20})
+					} else {
+						_, err = c.Append(t.Context(), tp, raw, int8(i%3-1))
+					}
+					if errors.Is(err, ErrNodeClosed) {
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(10 * time.Millisecond)
+		var first atomic.Int32
+		var closing sync.WaitGroup
+		for range 4 {
+			closing.Go(func() {
+				if err := c.Close(); err == nil {
+					first.Add(1)
+				} else if err != ErrNodeClosed {
+					t.Error(err)
+				}
+			})
+		}
+		closing.Wait()
+		require.Equal(t, int32(1), first.Load())
+		asking.Wait()
+	}
+	const rest = 20 // goroutines of the nodes' pools may
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+rest }, 5*time.Second, 5*time.Millisecond)
+	_, err = NewClient(ClientConfig{Nodes: map[NodeID]string{NoNode: at[1]}})
+	require.ErrorIs(t, err, ErrNodeConfig)
 }

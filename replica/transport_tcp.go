@@ -92,7 +92,6 @@ func (c *TCPConfig) fit(m Message) Message {
 // made again with a growing pause. It neither encrypts nor authenticates: it believes the number a peer gives, and is for
 // networks where that will do. All methods are safe for concurrent use. One that is nil, or that ListenTCP has not made, is closed
 // (ErrTransportClosed).
-// One that is nil, or that ListenTCP has not made, is closed (ErrTransportClosed).
 type TCP struct {
 	conf     TCPConfig
 	listener net.Listener
