@@ -59,8 +59,8 @@ func (r *runner) share(got log.Appended, raw []byte) {
 		return
 	}
 	b, err := record.View(raw)
-	if err != nil || b.BaseOffset() != got.Base || b.LastOffset() != got.Last || got.Base == 0 {
-		return // the log has it otherwise: compressed anew. At 0 there is no telling
+	if err != nil || b.Magic() < 2 || b.BaseOffset() != got.Base || b.LastOffset() != got.Last || got.Base == 0 {
+		return // the log has it otherwise: converted, or compressed anew. At 0 there is no telling
 	}
 	lent := newLease(int64(len(raw)))
 	if lent != nil {

@@ -2,7 +2,9 @@ package replica
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +64,27 @@ func bytesOf(t *testing.T, l *log.Log) []byte {
 	_, err = f.ReadAt(raw, 0)
 	require.NoError(t, err)
 	return raw
+}
+
+// A message of an old format may bear the very offset it gets, and is converted all the same.
+func TestFollowersGetAnOldMessageAsTheLogConvertedIt(t *testing.T) {
+	g := newGroup(t, log.Config{Durability: log.Buffered}, 1, 2)
+	g.produce("first")
+	h := g.handle(1)
+	for at := int64(1); at < 20; at++ {
+		g.eventually("the follower waits", func() bool {
+			h.r.coreMu.Lock()
+			defer h.r.coreMu.Unlock()
+			return h.r.core.awaited(at)
+		})
+		raw := []byte{0, 0, 0, 0, 0, 0, 0, byte(at), 0, 0, 0, 23, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 255, 255, 255, 255, 0, 0, 0, 1, 'v'}
+		binary.BigEndian.PutUint32(raw[12:], crc32.ChecksumIEEE(raw[16:]))
+		got, err := h.Append(t.Context(), raw, -1)
+		require.NoError(t, err)
+		require.Equal(t, at, got.Base)
+	}
+	g.caughtUp(1, 2)
+	require.Equal(t, bytesOf(t, h.Log()), bytesOf(t, g.handle(2).Log()))
 }
 
 // One append wakes followers that wait at different offsets: each gets its own bytes, in buffers that are used again only when nobody
