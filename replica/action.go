@@ -16,6 +16,8 @@ const (
 	DoTruncate
 	// DoReset: Tag, Offset go to log.Log.ResetTo. Answer: Truncated.
 	DoReset
+	// DoSkip: Tag, Offset go to log.Log.FollowEnd, then LeaderEpoch to log.Log.AssignEpoch. Answer: Truncated.
+	DoSkip
 	// DoEpoch: Tag, LeaderEpoch go to log.Log.AssignEpoch. Answer: Assigned.
 	DoEpoch
 	// DoSync: Tag. Everything appended so far must reach the device. Answer: Synced. At most one is under way, beside appends.
@@ -44,7 +46,7 @@ const (
 	Delete
 )
 
-var kindNames = [...]string{"none", "append", "read", "truncate", "reset", "epoch", "sync", "high watermark", "persist high watermark",
+var kindNames = [...]string{"none", "append", "read", "truncate", "reset", "skip", "epoch", "sync", "high watermark", "persist high watermark",
 	"log start", "removal", "fetch", "reply", "propose", "fail", "delete"}
 
 // String is a short word.

@@ -20,7 +20,7 @@
 //	EpochRequest, EndTxn --->| Partition |---->
 //	FetchResponse       ---->|   Step    |----> SendFetch      to the leader
 //	                         +--^-----|--+----> ProposeISR     to the controller
-//	  Appended, Read, Truncated,|     | DoAppend, DoRead, DoTruncate, DoReset, DoEpoch, DoSync,
+//	  Appended, Read, Truncated,|     | DoAppend, DoRead, DoTruncate, DoReset, DoSkip, DoEpoch, DoSync,
 //	  Assigned, Synced          |     v SetHighWatermark, PersistHighWatermark, SetLogStart, SetRemoval
 //	                            log.Log
 //

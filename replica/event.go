@@ -174,7 +174,7 @@ type (
 		Err     error
 		State   LogState
 	}
-	// Truncated answers DoTruncate and DoReset.
+	// Truncated answers DoTruncate, DoReset and DoSkip.
 	Truncated struct {
 		Tag   uint64
 		Err   error

@@ -155,6 +155,12 @@ func (l *fakeLog) perform(a Action) Event {
 	case DoReset:
 		l.reset(a.Offset)
 		return Truncated{Tag: a.Tag, State: l.state()}
+	case DoSkip:
+		for l.end() < a.Offset {
+			l.records = append(l.records, fakeRecord{})
+		}
+		l.assign(a.LeaderEpoch, l.end())
+		return Truncated{Tag: a.Tag, State: l.state()}
 	case DoEpoch:
 		if latestEpoch(l.epochs) > a.LeaderEpoch {
 			return Assigned{Tag: a.Tag, Err: log.ErrFenced, State: l.state()}
@@ -229,7 +235,7 @@ func (l *lab) step(e Event) []Action {
 		l.all = append(l.all, acts...)
 		for _, a := range acts {
 			switch a.Kind {
-			case DoAppend, DoRead, DoTruncate, DoReset, DoEpoch, DoSync, SetHighWatermark, PersistHighWatermark, SetLogStart:
+			case DoAppend, DoRead, DoTruncate, DoReset, DoSkip, DoEpoch, DoSync, SetHighWatermark, PersistHighWatermark, SetLogStart:
 				if l.hold[a.Kind] {
 					l.held = append(l.held, a)
 				} else if answer := l.log.perform(a); answer != nil {

@@ -44,6 +44,15 @@ func (r *runner) do(a *Action) Event {
 			err := l.ResetTo(r.node.ctx, offset)
 			return Truncated{Tag: tag, Err: err, State: LogState{Offsets: l.Offsets(), Epochs: l.Epochs()}}
 		})
+	case DoSkip:
+		tag, offset, epoch := a.Tag, a.Offset, a.LeaderEpoch
+		r.slowly(func() Event {
+			err := l.FollowEnd(r.node.ctx, offset)
+			if err == nil {
+				err = l.AssignEpoch(epoch)
+			}
+			return Truncated{Tag: tag, Err: err, State: LogState{Offsets: l.Offsets(), Epochs: l.Epochs()}}
+		})
 	case DoEpoch:
 		tag, epoch := a.Tag, a.LeaderEpoch
 		r.slowly(func() Event {

@@ -106,14 +106,45 @@ func (p *Partition) reset(to int64, then work) {
 	p.begin(then, Action{Kind: DoReset, Offset: to})
 }
 
+// skip goes on where the leader's log ends: that it had nothing to give says that compaction has removed all in between. Else this
+// replica would be in sync only once something new was written, which min.insync.replicas may not allow without it. The leader's
+// epoch comes along, or the log would be taken for one that ends where its own last epoch ends at the leader.
+//
+//	leader     0@0  [ gap ]  4@16    end 16, no record behind 12
+//	follower   0@0                   end 13, then 0@0 [ gap ] 4@16
+func (p *Partition) skip(r Result) {
+	p.begin(work{marks: r}, Action{Kind: DoSkip, Offset: r.LogEnd, LeaderEpoch: p.leaderEpoch})
+}
+
+// skipped goes on after that.
+func (p *Partition) skipped(w work, e Truncated) {
+	current := p.role == Follower && w.epoch == p.leaderEpoch
+	switch {
+	case e.Err == nil && current:
+		p.adopt(w.marks)
+	case e.Err == nil:
+	case isAny(e.Err, log.ErrNoSpace, log.ErrOffsetOutOfRange, log.ErrFenced):
+		if current {
+			p.backOff(e.Err)
+		}
+	default:
+		p.fail(e.Err)
+	}
+}
+
 // truncated goes on after a cut.
 func (p *Partition) truncated(e Truncated) {
-	w, ok := p.end(e.Tag, DoTruncate, DoReset)
+	w, ok := p.end(e.Tag, DoTruncate, DoReset, DoSkip)
 	if !ok {
 		return
 	}
 	defer p.settle()
 	if p.role == Failed || p.role == Deleted {
+		return
+	}
+	if w.kind == DoSkip {
+		p.take(e.State)
+		p.skipped(w, e)
 		return
 	}
 	if e.Err != nil {

@@ -9,7 +9,7 @@ import (
 // work is the one change of the log that is under way. While there is some, nothing else that writes is asked for, so
 // that its answer says how the log is.
 type work struct {
-	kind   Kind // DoAppend, DoTruncate, DoReset, DoEpoch; 0: the log is free
+	kind   Kind // DoAppend, DoTruncate, DoReset, DoSkip, DoEpoch; 0: the log is free
 	tag    uint64
 	epoch  int32 // leader epoch it was asked under
 	ours   bool  // an append of this node as leader

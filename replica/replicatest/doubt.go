@@ -41,6 +41,10 @@ func (m *model) begin(r *rep, a *replica.Action) {
 		}
 	case replica.DoTruncate:
 		d.low = max(min(d.low, a.Offset-3), 0)
+	case replica.DoSkip:
+		for gap := a.Offset - d.low - int64(len(d.more)); gap > 0; gap-- {
+			d.more = append(d.more, entry{})
+		}
 	case replica.DoReset:
 		d.low, d.reset = 0, a.Offset
 	case replica.Delete:

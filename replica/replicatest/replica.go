@@ -308,6 +308,8 @@ func (r *rep) perform(a replica.Action) {
 		}
 		r.epochs = nil
 		r.step(replica.Truncated{Tag: a.Tag, Err: err, State: r.state()})
+	case replica.DoSkip:
+		r.step(r.skip(&a))
 	case replica.DoEpoch:
 		var err error
 		if !s.mutant.noEpoch {

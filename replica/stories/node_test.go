@@ -170,6 +170,12 @@ func (n *node) do(a replica.Action, again bool) replica.Event {
 			n.cuts = append(n.cuts, truncation{Node: n.id, From: &end, StartAnewAt: &a.Offset})
 		}
 		return replica.Truncated{Tag: a.Tag, Err: n.log.ResetTo(ctx, a.Offset), State: n.logState()}
+	case replica.DoSkip:
+		err := n.log.FollowEnd(ctx, a.Offset)
+		if err == nil {
+			err = n.log.AssignEpoch(a.LeaderEpoch)
+		}
+		return replica.Truncated{Tag: a.Tag, Err: err, State: n.logState()}
 	case replica.DoEpoch:
 		return replica.Assigned{Tag: a.Tag, Err: n.log.AssignEpoch(a.LeaderEpoch), State: n.logState()}
 	case replica.DoSync:

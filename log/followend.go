@@ -1,0 +1,39 @@
+package log
+
+import (
+	"context"
+	"math"
+)
+
+// FollowEnd raises the log end to offset without a record, as a follower does whose leader's log ends behind a gap: what was there
+// compaction has removed, and the segment behind it is empty. The next append goes to offset, also when the log was opened again. It
+// is not durable when it returns: until the next Sync a crash may take it back. At or below the end nothing changes. *OffsetRangeError:
+// it is negative, or no offset is left behind it; other errors are Roll's.
+func (l *Log) FollowEnd(ctx context.Context, offset int64) error {
+	if offset < 0 || offset == math.MaxInt64 {
+		o := l.load()
+		return &OffsetRangeError{Offset: offset, LogStart: o.LogStart, LogEnd: o.LogEnd}
+	}
+	if err := l.admit(ctx); err != nil {
+		return err
+	}
+	defer l.deliver()
+	if err := l.commitAll(ctx); err != nil {
+		return err
+	}
+	if err := l.write.lock(ctx); err != nil {
+		return err
+	}
+	defer l.write.unlock()
+	if err := l.ended(); err != nil {
+		return err
+	}
+	if offset <= l.load().LogEnd {
+		return nil
+	}
+	if err := l.roll(ctx, offset); err != nil {
+		return err
+	}
+	l.published(offset)
+	return nil
+}
