@@ -243,14 +243,14 @@ func TestABrokenConnectionIsNoticedAtOnce(t *testing.T) {
 
 // A node that has nothing to say says so; one that says nothing at all is gone.
 func TestASilentConnectionIsClosed(t *testing.T) {
-	conf := TCPConfig{Idle: 100 * time.Millisecond, Backoff: 5 * time.Millisecond}
+	conf := TCPConfig{Idle: 500 * time.Millisecond, Backoff: 5 * time.Millisecond}
 	g, wires := wired(t, log.Config{Durability: log.Buffered}, conf, Config{FetchWait: time.Minute, LagTimeMax: time.Minute, FetchLimit: 10 * time.Minute}, 1, 2)
 	g.produce("a")
 	count := func() int64 { return g.handle(2).Status().Counts.FetchErrors }
 	before := count()
 	c := dialAs(t, wires[1], 7)
 	ended(t, c)
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(1200 * time.Millisecond)
 	require.Equal(t, before, count(), "the nodes' own stay")
 }
 
