@@ -102,7 +102,10 @@ func TestABrokenStoreIsFoundOut(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("there is no check %q", b.found)
 			}
-			what := try(checks()[i], b.store())
+			what := ""
+			for n := 0; n < 5 && what == ""; n++ { // some are broken only when two meet, which a busy machine may put off
+				what = try(checks()[i], b.store())
+			}
 			if what == "" {
 				t.Fatal("nobody noticed")
 			}
