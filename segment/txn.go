@@ -296,14 +296,15 @@ func (t *txns) closeLocked(s *Segment) error {
 // delete removes the file; readers that still have the segment are answered from memory. That it is in nobody's hold says
 // nothing: a reader of the segment before it asks for what was aborted there.
 func (t *txns) delete(s *Segment) error {
-	if s.refs.Load() <= 0 {
-		return t.removeFile(s)
-	}
-	err := t.use(s, false, t.remember)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.gone = true
-	return err
+	if s.refs.Load() > 0 {
+		if err := t.use(s, false, t.remember); !errors.Is(err, ErrClosed) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.gone = true
+			return err
+		}
+	} // the last reader has gone, or went just now
+	return t.removeFile(s)
 }
 
 // remember keeps what is in the file and removes it; mu is held.
