@@ -14,26 +14,14 @@ func (l *Log) FollowEnd(ctx context.Context, offset int64) error {
 		o := l.load()
 		return &OffsetRangeError{Offset: offset, LogStart: o.LogStart, LogEnd: o.LogEnd}
 	}
-	if err := l.admit(ctx); err != nil {
-		return err
-	}
-	defer l.deliver()
-	if err := l.commitAll(ctx); err != nil {
-		return err
-	}
-	if err := l.write.lock(ctx); err != nil {
-		return err
-	}
-	defer l.write.unlock()
-	if err := l.ended(); err != nil {
-		return err
-	}
-	if offset <= l.load().LogEnd {
+	return l.rolling(ctx, func() error {
+		if offset <= l.load().LogEnd {
+			return nil
+		}
+		if err := l.roll(ctx, offset); err != nil {
+			return err
+		}
+		l.published(offset)
 		return nil
-	}
-	if err := l.roll(ctx, offset); err != nil {
-		return err
-	}
-	l.published(offset)
-	return nil
+	})
 }

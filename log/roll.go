@@ -36,6 +36,11 @@ func (l *Log) rollIfNeeded(ctx context.Context, p *prepared) error {
 // nothing to close. Like every roll it first makes all records durable, so that a crash can only take from the newest
 // segment and never leaves a hole in the log.
 func (l *Log) Roll(ctx context.Context) error {
+	return l.rolling(ctx, func() error { return l.roll(ctx, l.load().LogEnd) })
+}
+
+// rolling has a roll done under write, with next to nothing left to sync there.
+func (l *Log) rolling(ctx context.Context, roll func() error) error {
 	if err := l.admit(ctx); err != nil {
 		return err
 	}
@@ -50,7 +55,7 @@ func (l *Log) Roll(ctx context.Context) error {
 	if err := l.ended(); err != nil {
 		return err
 	}
-	return l.roll(ctx, l.load().LogEnd)
+	return roll()
 }
 
 // roll starts a segment at base, or at the log end if that is higher. The caller holds write.
