@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -19,6 +20,9 @@ const (
 func replicaRows() []row {
 	return []row{
 		{name: "commit 10 KB on three replicas", floor: "append it to three logs", atMost: 1.5, make: func(f *fixtures) (pair, error) { return commits(f, 1, timed) }},
+		{name: "the same on one core", floor: "append it to three logs", atMost: 1.5, make: func(f *fixtures) (pair, error) {
+			return commits(f, 1, func(do func(n int) error) func(n int) (time.Duration, error) { return onOneCore(timed(do)) })
+		}},
 		{name: "16 producers commit 10 KB on three", floor: "append it to three logs", atMost: 1.5, make: func(f *fixtures) (pair, error) { return commits(f, writers, timed) }},
 		{name: "append to committed, p50", floor: "append it to three logs, p50", within: 150 * time.Microsecond, make: func(f *fixtures) (pair, error) {
 			return commits(f, 1, func(do func(n int) error) func(n int) (time.Duration, error) {
@@ -172,6 +176,14 @@ func commits(f *fixtures, producers int, side func(func(n int) error) func(int) 
 		between: g.between,
 		close:   end,
 	}, nil
+}
+
+// onOneCore is a side that has a single processor: what it takes is the work alone, with no core to be woken for a part of it.
+func onOneCore(side func(n int) (time.Duration, error)) func(n int) (time.Duration, error) {
+	return func(n int) (time.Duration, error) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		return side(n)
+	}
 }
 
 // crew is producers that live as long as the row does: each does its share of n things at a time.
