@@ -1,11 +1,48 @@
 package replica
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/partlog/partlog/log"
 )
+
+// validate finds what no controller may tell a node. The error is an InvalidReplicaAssignment.
+func (a *Assign) validate(self NodeID) error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{InvalidReplicaAssignment}, args...)...)
+	}
+	for i, id := range a.Replicas {
+		if id < 0 || slices.Contains(a.Replicas[:i], id) {
+			return bad("replica %d of %v is no node, or is named twice", id, a.Replicas)
+		}
+	}
+	for i, id := range a.ISR {
+		if !slices.Contains(a.Replicas, id) || slices.Contains(a.ISR[:i], id) {
+			return bad("%d of %v in sync is no replica of %v, or is named twice", id, a.ISR, a.Replicas)
+		}
+	}
+	switch {
+	case a.Leader != NoNode && !slices.Contains(a.Replicas, a.Leader):
+		return bad("leader %d is no replica of %v", a.Leader, a.Replicas)
+	case a.Leader == self && !slices.Contains(a.ISR, self):
+		return bad("leader %d is not in sync, %v are", self, a.ISR)
+	case a.LeaderEpoch < 0 || a.PartitionEpoch < 0:
+		return bad("leader epoch %d, partition epoch %d", a.LeaderEpoch, a.PartitionEpoch)
+	}
+	return nil
+}
+
+// eachOnce appends the nodes of list, each once: one that counted twice would make up for another that is not there.
+func eachOnce(dst, list []NodeID) []NodeID {
+	for _, id := range list {
+		if !slices.Contains(dst, id) {
+			dst = append(dst, id)
+		}
+	}
+	return dst
+}
 
 // assign takes the controller's word on who leads and who replicates, if it is not older than what is known.
 func (p *Partition) assign(a Assign) {
@@ -14,7 +51,7 @@ func (p *Partition) assign(a Assign) {
 	switch {
 	case p.role == Failed && p.lead.failed && a.Leader == p.conf.Self && a.LeaderEpoch == p.leaderEpoch && a.PartitionEpoch > p.partitionEpoch:
 		p.partitionEpoch = a.PartitionEpoch // another version of what it cannot lead
-		p.lead.isr, p.lead.pending = append(p.lead.isr[:0], a.ISR...), noChange
+		p.lead.isr, p.lead.pending = eachOnce(p.lead.isr[:0], a.ISR), noChange
 		p.abdicate()
 		return
 	case p.role == Failed || p.role == Deleted,
@@ -33,7 +70,7 @@ func (p *Partition) assign(a Assign) {
 		p.topicID = a.TopicID
 	}
 	p.leader, p.leaderEpoch, p.partitionEpoch, p.told = a.Leader, a.LeaderEpoch, a.PartitionEpoch, a.MinISR
-	p.replicas = append(p.replicas[:0], a.Replicas...)
+	p.replicas = eachOnce(p.replicas[:0], a.Replicas)
 	p.adding = append(p.adding[:0], a.Adding...)
 	p.removing = append(p.removing[:0], a.Removing...)
 	switch {

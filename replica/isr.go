@@ -23,7 +23,7 @@ var changeNames = [...]string{"", "expand", "shrink"}
 
 // setISR commits an in-sync set.
 func (p *Partition) setISR(isr []NodeID) {
-	p.lead.isr = append(p.lead.isr[:0], isr...)
+	p.lead.isr = eachOnce(p.lead.isr[:0], isr)
 	p.markISR()
 }
 
@@ -218,7 +218,7 @@ func (p *Partition) abdicated(e ISRAnswer) {
 	case e.Err == None:
 		if e.LeaderEpoch == p.leaderEpoch && e.PartitionEpoch >= p.partitionEpoch {
 			p.partitionEpoch = e.PartitionEpoch
-			p.lead.isr, p.lead.pending = append(p.lead.isr[:0], e.ISR...), noChange
+			p.lead.isr, p.lead.pending = eachOnce(p.lead.isr[:0], e.ISR), noChange
 		}
 		p.abdicate()
 	default:

@@ -181,7 +181,8 @@ func NewNode(c NodeConfig) (*Node, error) {
 
 // Assign tells a replica who leads and who replicates; its log is opened, in the background, if this is the first that is
 // heard of it. A log of another topic id is set aside as stray. BrokerEpoch must be that of the registration the news are for,
-// see Assign. ErrNoReplica: this node is none of the replicas; Stop ends one that is here.
+// see Assign. ErrNoReplica: this node is none of the replicas; Stop ends one that is here. InvalidReplicaAssignment: a node is named
+// twice, the leader or one in sync is no replica, this node is to lead and is not in sync, or a number is negative.
 func (n *Node) Assign(tp log.TopicPartition, a Assign) error {
 	if n.none() {
 		return ErrNodeClosed
@@ -191,6 +192,9 @@ func (n *Node) Assign(tp log.TopicPartition, a Assign) error {
 	}
 	if !slices.Contains(a.Replicas, n.conf.Self) {
 		return fmt.Errorf("%s: %w", tp, ErrNoReplica)
+	}
+	if err := a.validate(n.conf.Self); err != nil {
+		return fmt.Errorf("%s: %w", tp, err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

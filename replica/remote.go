@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/partlog/partlog/log"
@@ -143,9 +144,31 @@ func (n *Node) nextAsk() uint64 {
 	return n.lastAsk
 }
 
+// mayAsk is why nothing is sent: nobody is there to take the answer.
+func (n *Node) mayAsk(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if n.ctx.Err() != nil {
+		return ErrNodeClosed
+	}
+	return nil
+}
+
+// longer is a+b of two that are not negative; what does not fit is for ever.
+func longer(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
 func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, how asking, request func(tag uint64) Message) (Message, error) {
+	if err := n.mayAsk(ctx); err != nil {
+		return nil, err
+	}
 	wait := awaited{at, make(chan Message, 1), make(chan struct{}, 1)}
-	pause := how.patience + n.conf.Config.withDefaults().FetchLimit
+	pause := longer(how.patience, n.conf.Config.withDefaults().FetchLimit)
 	var tags []uint64
 	forget := func() {
 		n.asking.Lock()
@@ -200,16 +223,20 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 		if how.lastCounts {
 			forget()
 			wait.answer = make(chan Message, 1) // what came too late is dropped with the old one
-			pause *= 2                          // else one that always takes longer would never be answered
+			pause = longer(pause, pause)        // else one that always takes longer would never be answered
 		}
 	}
 }
 
 // AskController asks the controller at another node, which may not rule (any more): then the answer is NotController. What is
-// not answered within Config.FetchLimit is asked again, until ctx ends.
+// not answered within Config.FetchLimit is asked again, until ctx ends. InvalidRequest: tp is no partition, or the proposal has more
+// members than a message takes.
 func (n *Node) AskController(ctx context.Context, at NodeID, tp log.TopicPartition, q ControlRequest) (ISRAnswer, error) {
 	if n.none() {
 		return ISRAnswer{}, ErrNodeClosed
+	}
+	if err := q.validate(tp); err != nil {
+		return ISRAnswer{}, err
 	}
 	m, err := n.exchange(ctx, at, tp, asking{}, func(tag uint64) Message {
 		q.Tag = tag
@@ -223,6 +250,19 @@ func (n *Node) AskController(ctx context.Context, at NodeID, tp log.TopicPartiti
 		return ISRAnswer{Err: Unknown}, nil
 	}
 	return a.Answer, nil
+}
+
+// validate finds what no other node would take for a message.
+func (q *ControlRequest) validate(tp log.TopicPartition) error {
+	if tp != (log.TopicPartition{}) {
+		if err := tp.Validate(); err != nil {
+			return fmt.Errorf("%w: %w", InvalidRequest, err)
+		}
+	}
+	if n := len(q.Proposal.ISR); n > maxMembers {
+		return fmt.Errorf("%w: %d members in sync, of at most %d", InvalidRequest, n, maxMembers)
+	}
+	return nil
 }
 
 // judge answers a node that asks this one's controller.

@@ -52,7 +52,7 @@ func (r *Remote) Produce(ctx context.Context, raw []byte, acks int8, o ProduceOp
 	if err != nil {
 		return nothing, notABatch(r.tp, err)
 	}
-	if err := ctx.Err(); err != nil {
+	if err := r.node.mayAsk(ctx); err != nil {
 		return nothing, err
 	}
 	m := AppendRequest{From: NoNode, Raw: bytes.Clone(raw), Acks: acks, LeaderEpoch: given(o.LeaderEpoch), BrokerEpoch: r.node.brokerEpoch(), Timeout: defaultProduceTimeout}
@@ -107,11 +107,13 @@ func (r *runner) appendFor(e AppendRequest) {
 }
 
 // copies recognises requests that came before, by the tags of who asks: those of one life of a node grow, and have their upper
-// half in common.
-type copies map[NodeID]*seenTags
+// half in common. Of nodes it remembers the latest, those in young, and in old, which goes when young is full. What a client asks
+// comes once, on a connection of its own.
+type copies struct{ young, old map[NodeID]*seenTags }
 
 // seenTags is a window below the highest tag that came; what is below it counts as a copy.
 type seenTags struct {
+	any     bool
 	epoch   int64
 	highest uint64
 	bits    [copyWindow / 64]uint64
@@ -119,24 +121,34 @@ type seenTags struct {
 
 const (
 	copyWindow = 4096
-	maxCopies  = 256 // nodes that are remembered
+	maxCopies  = 256 // nodes that are remembered, at least half of it of the latest
 )
 
-func (c *copies) first(from NodeID, epoch int64, tag uint64) bool {
-	if *c == nil {
-		*c = make(copies)
+// of is what is known of a node, which is among the latest from now on.
+func (c *copies) of(from NodeID) *seenTags {
+	if s := c.young[from]; s != nil {
+		return s
 	}
-	s := (*c)[from]
+	s := c.old[from]
+	if s == nil {
+		s = &seenTags{}
+	}
+	if c.young == nil || len(c.young) >= maxCopies/2 {
+		c.young, c.old = make(map[NodeID]*seenTags), c.young
+	}
+	delete(c.old, from)
+	c.young[from] = s
+	return s
+}
+
+func (c *copies) first(from NodeID, epoch int64, tag uint64) bool {
+	if from < 0 {
+		return true
+	}
+	s := c.of(from)
 	switch {
-	case s == nil || epoch > s.epoch || epoch == s.epoch && tag>>32 != s.highest>>32:
-		if s == nil && len(*c) >= maxCopies {
-			for other := range *c {
-				delete(*c, other)
-				break
-			}
-		}
-		s = &seenTags{epoch: epoch, highest: tag}
-		(*c)[from] = s
+	case !s.any || epoch > s.epoch || epoch == s.epoch && tag>>32 != s.highest>>32:
+		*s = seenTags{any: true, epoch: epoch, highest: tag}
 	case epoch > 0 && epoch < s.epoch:
 		return false // of an earlier life
 	case tag > s.highest:

@@ -197,8 +197,22 @@ func TestCopiesAreRecognised(t *testing.T) {
 	require.True(t, c.first(2, 5, at))
 	for id := range NodeID(1000) {
 		require.True(t, c.first(id+10, 1, 1))
+		require.Equal(t, id == 0, c.first(1, 6, 3<<32+7), "one that asks now and then is not forgotten for others")
+		require.LessOrEqual(t, len(c.young)+len(c.old), maxCopies)
 	}
-	require.LessOrEqual(t, len(c), maxCopies)
+	require.False(t, c.first(1010-maxCopies/2+1, 1, 1), "of so many the latest are remembered")
+}
+
+// Each connection of a client has a number of its own, and what is asked on it comes once: a thousand of them do not make a node be
+// forgotten whose requests may come twice.
+func TestClientsDoNotMakeNodesBeForgotten(t *testing.T) {
+	var c copies
+	require.True(t, c.first(1, 5, 7<<32+1))
+	for i := range NodeID(1000) {
+		require.True(t, c.first(firstClient-i, -1, 9<<32+1))
+	}
+	require.False(t, c.first(1, 5, 7<<32+1))
+	require.Equal(t, 1, len(c.young)+len(c.old))
 }
 
 // Fetches and questions are asked again at once when a connection breaks, not when their time limit is over.

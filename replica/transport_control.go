@@ -3,10 +3,14 @@ package replica
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // The frames between a node and the controller. Each ends with the members of an in-sync set: their number (2), then of each the
 // node (4) and, in a request, the broker epoch (8).
+
+// maxMembers is how many members a set may have.
+const maxMembers = math.MaxUint16
 
 func (w *writer) control(m ControlRequest) {
 	p := &m.Proposal
