@@ -14,7 +14,7 @@ import (
 
 // MemStore is a Store in memory: for tests, and for clusters that live in one process. It promises no more than a Store
 // must: versions begin again when a key is deleted and created anew, and watches join changes. It starts no goroutine.
-// Sessions have no clock: they end by Close or Expire.
+// Sessions have no clock: they end by Close or Expire. The zero value is an empty one.
 type MemStore struct {
 	mu       sync.Mutex // guards everything below and in sessions and watches; never held across a yield
 	entries  map[string]memEntry
@@ -30,8 +30,14 @@ type memEntry struct {
 }
 
 // NewMemStore makes an empty one.
-func NewMemStore() *MemStore {
-	return &MemStore{entries: make(map[string]memEntry), watches: make(map[*memWatch]bool), sessions: make(map[*memSession]bool)}
+func NewMemStore() *MemStore { return new(MemStore) }
+
+// put sets an entry of a map that may not have been made yet.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[key] = value
 }
 
 func (e memEntry) versioned(key string) Versioned {
@@ -128,7 +134,7 @@ func (m *MemStore) write(w Write, s *memSession) int64 {
 	if w.Ephemeral {
 		e.owner = s
 	}
-	m.entries[w.Key] = e
+	put(&m.entries, w.Key, e)
 	m.changed(w.Key)
 	return e.version
 }
@@ -160,7 +166,7 @@ func (m *MemStore) Watch(ctx context.Context, prefix string) iter.Seq2[Versioned
 		for _, key := range m.keys(prefix) {
 			w.pending[key] = true
 		}
-		m.watches[w] = true
+		put(&m.watches, w, true)
 		m.mu.Unlock()
 		defer func() {
 			m.mu.Lock()
@@ -219,7 +225,7 @@ func (m *MemStore) Session(ctx context.Context, _ time.Duration) (Session, error
 	}
 	s := &memSession{store: m, done: make(chan struct{})}
 	m.mu.Lock()
-	m.sessions[s] = true
+	put(&m.sessions, s, true)
 	m.mu.Unlock()
 	return s, nil
 }

@@ -25,7 +25,7 @@ type Faults struct {
 }
 
 // Network connects nodes of one process. Messages are handed over without a copy, on the goroutine of who sends. Its faults
-// can be changed at any time. It is safe for concurrent use.
+// can be changed at any time. It is safe for concurrent use. The zero value is one without faults.
 type Network struct {
 	mu     sync.RWMutex // guards the maps and all Faults; not held while a message is delivered
 	ends   map[NodeID]*end
@@ -42,9 +42,7 @@ type end struct {
 }
 
 // NewNetwork makes one without faults.
-func NewNetwork() *Network {
-	return &Network{ends: make(map[NodeID]*end), faults: make(map[[2]NodeID]Faults)}
-}
+func NewNetwork() *Network { return new(Network) }
 
 // Fault sets the faults of the way from one node to another; the way back is another one.
 func (n *Network) Fault(from, to NodeID, f Faults) {
@@ -54,7 +52,7 @@ func (n *Network) Fault(from, to NodeID, f Faults) {
 		delete(n.faults, [2]NodeID{from, to})
 		return
 	}
-	n.faults[[2]NodeID{from, to}] = f
+	put(&n.faults, [2]NodeID{from, to}, f)
 }
 
 // Isolate cuts a node off from all of others, both ways, or mends that.
@@ -133,7 +131,7 @@ func (t localTransport) enter(deliver func(Envelope), near bool) (serve func(con
 		n.mu.Unlock()
 		return func(context.Context) error { return ErrTransportBusy }
 	}
-	n.ends[t.self] = e
+	put(&n.ends, t.self, e)
 	others := make([]*end, 0, len(n.ends))
 	for node, o := range n.ends {
 		if node != t.self && !n.faults[[2]NodeID{t.self, node}].Cut {

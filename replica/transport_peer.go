@@ -118,6 +118,9 @@ func (t *TCP) watch(c net.Conn, to NodeID) chan struct{} {
 
 // write sends one message; its records go out without a copy.
 func (t *TCP) write(c net.Conn, o outgoing) error {
+	if kindOf(o.m) == 0 {
+		return nil // Lost, say, which is never sent: the other side would cut the connection
+	}
 	head, raw := appendFrame(make([]byte, 0, 512), o.tp, t.conf.fit(o.m))
 	if len(head)+len(raw) > t.conf.MaxFrame { // the other side would cut the connection, and ask the same again
 		small := tooLarge(o.m)

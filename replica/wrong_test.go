@@ -182,3 +182,41 @@ func TestANodeThatIsNamedTwiceCountsOnce(t *testing.T) {
 	noReply(t, l.produce(2, -1, 1))
 	require.Equal(t, None, reply(t, l.fetchFrom(2, 1), 2).Err)
 }
+
+// A store and a network that nobody has made are empty ones; so is a store that was restored from no snapshot.
+func TestZeroStoresAndNetworksAreEmptyOnes(t *testing.T) {
+	restored := NewMemStore()
+	restored.Restore(MemSnapshot{})
+	for name, m := range map[string]*MemStore{"zero": {}, "restored": restored} {
+		s, err := m.Session(t.Context(), time.Second)
+		require.NoError(t, err, name)
+		_, err = s.Commit(t.Context(), Transaction{Writes: []Write{{Key: "/a", Value: []byte("1"), Ephemeral: true}}})
+		require.NoError(t, err, name)
+		for v, err := range m.Watch(t.Context(), "/") {
+			require.NoError(t, err, name)
+			require.Equal(t, "/a", v.Key)
+			break
+		}
+		m.Expire(nil)
+	}
+	n := new(Network)
+	n.Fault(1, 2, Faults{Cut: true})
+	n.Isolate(3, false, 1, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, n.Transport(1).Serve(ctx, func(Envelope) {}), context.Canceled)
+}
+
+// What is no message does not end the connection to a node, and with it what others wait for.
+func TestWhatIsNoMessageIsNotSent(t *testing.T) {
+	a, b := listen(t, 1), listen(t, 2)
+	a.SetPeer(2, b.Addr().String())
+	got := make(chan Envelope, 10)
+	go func() { _ = b.Serve(t.Context(), func(e Envelope) { got <- e }) }()
+	for tag := range uint64(3) {
+		a.Send(2, ordersZero, nil)
+		a.Send(2, ordersZero, Lost{})
+		a.Send(2, ordersZero, EpochRequest{From: NoNode, Tag: tag})
+		require.Equal(t, tag, (<-got).Message.(EpochRequest).Tag)
+	}
+}

@@ -31,12 +31,14 @@ func (e Election) String() string {
 // Rules are the settings and the state of the cluster that a change depends on.
 type Rules struct {
 	Election   Election
-	Acceptable func(replica.NodeID) bool // registered, not fenced, not shutting down: may lead if in sync
+	Acceptable func(replica.NodeID) bool // registered, not fenced, not shutting down: may lead if in sync. nil: nobody
 	MinISR     int                       // min.insync.replicas of the topic; counts up to the number of replicas
 	ELR        bool                      // eligible leader replicas are kept (eligible.leader.replicas.version 1)
 	// Unclean are nodes that came back after an unclean stop: what they had is not what they have.
 	Unclean []replica.NodeID
 }
+
+func (r Rules) acceptable(id replica.NodeID) bool { return r.Acceptable != nil && r.Acceptable(id) }
 
 // Target is what a change is to bring about, besides the election that every change includes. The zero value changes nothing.
 type Target struct {

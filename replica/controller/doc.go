@@ -25,7 +25,7 @@
 //	                                                          finds another, or none where there was one, believes nothing else here
 //	/cluster/restored                    nobody               {"version":1,"times":1}: how often the store was restored (AfterRestore);
 //	                                                          broker epochs are above those from before
-//	/brokers/ids/1                       node's session       Kafka's version 5, and "previous_broker_epoch", "fenced"; created at the
+//	/brokers/ids/1                       node's session       Kafka's version 5, and "previous_broker_epoch", "fenced", "token"; created at the
 //	                                                          broker epoch
 //	/brokers/registrations/1             controller           {"version":1,"broker_epoch":42,"rack":"a","fenced":false,
 //	                                                          "in_controlled_shutdown":false}: the last registration of each node

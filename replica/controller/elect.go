@@ -44,12 +44,12 @@ func (p Partition) choose(r Rules) choice {
 		}
 	}
 	if r.ELR && len(p.ISR)+len(p.ELR) == 0 && len(p.LastKnownELR) == 1 {
-		if last := p.LastKnownELR[0]; slices.Contains(p.Replicas, last) && r.Acceptable(last) {
+		if last := p.LastKnownELR[0]; slices.Contains(p.Replicas, last) && r.acceptable(last) {
 			return choice{leader: last, unclean: true}
 		}
 	}
 	if r.Election == Uncleanly {
-		if i := slices.IndexFunc(p.Replicas, r.Acceptable); i >= 0 {
+		if i := slices.IndexFunc(p.Replicas, r.acceptable); i >= 0 {
 			return choice{leader: p.Replicas[i], unclean: true}
 		}
 	}
@@ -58,7 +58,7 @@ func (p Partition) choose(r Rules) choice {
 
 // mayLead says whether a node has all committed records and is there.
 func (p Partition) mayLead(id replica.NodeID, r Rules) bool {
-	if id == replica.NoNode || !r.Acceptable(id) {
+	if id == replica.NoNode || !r.acceptable(id) {
 		return false
 	}
 	return slices.Contains(p.ISR, id) || r.ELR && len(p.ISR) == 0 && slices.Contains(p.ELR, id)

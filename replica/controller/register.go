@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 
@@ -25,7 +26,7 @@ type Registration struct {
 	Fenced        bool // not ready yet: it is known, and leads and counts nowhere until Ready
 }
 
-// registration is the value of a node's key: Kafka's fields, and two of ours.
+// registration is the value of a node's key: Kafka's fields, and some of ours.
 type registration struct {
 	Version       int      `json:"version"` // 5
 	Host          string   `json:"host"`
@@ -36,6 +37,7 @@ type registration struct {
 	PreviousEpoch int64    `json:"previous_broker_epoch"`
 	Fenced        bool     `json:"fenced,omitempty"`
 	Restored      int64    `json:"restored,omitempty"` // what RestoredKey said
+	Token         string   `json:"token,omitempty"`    // of this registration alone: a conflict may be one with itself
 }
 
 // epoch is the broker epoch of a registration whose key was created then.
@@ -51,7 +53,8 @@ func (r registration) rack() string {
 // ErrNodeInUse: a node with this number is registered by somebody else, or its last session is not over yet.
 var ErrNodeInUse = errors.New("node number is in use")
 
-// Registered is a node that is known for as long as its session lasts. It is not safe for concurrent use.
+// Registered is a node that is known for as long as its session lasts. It is not safe for concurrent use. One that is nil, or that
+// Register has not made, is registered no more (replica.ErrSessionLost).
 type Registered struct {
 	store   replica.Store
 	session replica.Session
@@ -61,12 +64,13 @@ type Registered struct {
 	epoch   int64
 }
 
-// Register makes a node known. ErrNodeInUse; errors of the store, after which the node may be registered all the same: the
+// Register makes a node known. A conflict with what it has written itself is none: some clients of a store send a transaction again
+// whose answer was lost. ErrNodeInUse; errors of the store, after which the node may be registered all the same: the
 // session is to be closed, and another begun.
 func Register(ctx context.Context, s replica.Store, session replica.Session, r Registration) (*Registered, error) {
 	node := &Registered{session: session, name: IDsPrefix + strconv.Itoa(int(r.Node))}
 	node.value = registration{Version: 5, Host: r.Host, Port: r.Port, JMXPort: -1, PreviousEpoch: r.PreviousEpoch, Fenced: r.Fenced,
-		Endpoints: []string{"PLAINTEXT://" + net.JoinHostPort(r.Host, strconv.Itoa(r.Port))}}
+		Endpoints: []string{"PLAINTEXT://" + net.JoinHostPort(r.Host, strconv.Itoa(r.Port))}, Token: strconv.FormatUint(rand.Uint64(), 36)}
 	if r.Rack != "" {
 		node.value.Rack = &r.Rack
 	}
@@ -75,30 +79,41 @@ func Register(ctx context.Context, s replica.Store, session replica.Session, r R
 		return nil, fmt.Errorf("register node %d: %w", r.Node, err)
 	}
 	err = node.write(ctx)
-	if errors.Is(err, replica.ErrConflict) {
-		err = fmt.Errorf("%w: %w", ErrNodeInUse, err)
-	}
-	var v replica.Versioned
-	if err == nil {
-		v, err = s.Get(ctx, node.name)
-	}
-	if err == nil && (v.Version != node.version || !bytes.Equal(v.Value, encode(node.value))) {
-		err = replica.ErrSessionLost // and the key with it, before it was read
+	conflict := err // or none
+	if err == nil || errors.Is(err, replica.ErrConflict) {
+		var v replica.Versioned
+		switch v, err = s.Get(ctx, node.name); {
+		case err != nil:
+		case bytes.Equal(v.Value, encode(node.value)):
+			node.version, node.epoch = v.Version, node.value.epoch(v.Created)
+		case conflict != nil:
+			err = fmt.Errorf("%w: %w", ErrNodeInUse, conflict)
+		default:
+			err = replica.ErrSessionLost // and the key with it, before it was read
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("register node %d: %w", r.Node, err)
 	}
-	node.store, node.epoch = s, node.value.epoch(v.Created)
+	node.store = s
 	return node, nil
 }
 
 // Epoch is the broker epoch: larger than that of every registration before. The node gives it in its fetches and proposals,
 // and writes it into its clean marker when it stops.
-func (n *Registered) Epoch() int64 { return n.epoch }
+func (n *Registered) Epoch() int64 {
+	if n == nil {
+		return 0
+	}
+	return n.epoch
+}
 
 // Ready puts a node in service that was registered as Fenced. After an error of the store it can be called again: a first
 // attempt whose answer was lost counts.
 func (n *Registered) Ready(ctx context.Context) error {
+	if n == nil || n.session == nil {
+		return replica.ErrSessionLost
+	}
 	n.value.Fenced = false
 	err := n.write(ctx)
 	if errors.Is(err, replica.ErrConflict) {

@@ -122,3 +122,59 @@ func TestWhatTheStoreHoldsIsLookedUp(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Present{Node: 9}, p)
 }
+
+// doubtful is a store, and a session, of which each commit is done and called a conflict.
+type doubtful struct{ replica.Store }
+
+func (d doubtful) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
+	return lie(d.Store.Commit(ctx, tx))
+}
+
+type doubtfulSession struct{ replica.Session }
+
+func (d doubtfulSession) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
+	return lie(d.Session.Commit(ctx, tx))
+}
+
+func lie(_ []int64, err error) ([]int64, error) {
+	if err == nil {
+		err = &replica.ConflictError{Key: "?", Want: 0, Have: 1}
+	}
+	return nil, err
+}
+
+// A client of a store that sends a transaction again, whose first answer was lost, is told of a conflict with itself.
+func TestAConflictWithItselfIsNone(t *testing.T) {
+	ctx, store := t.Context(), replica.NewMemStore()
+	session, err := store.Session(ctx, time.Second)
+	require.NoError(t, err)
+	n, err := Register(ctx, store, doubtfulSession{session}, Registration{Node: 1, PreviousEpoch: -1, Fenced: true})
+	require.NoError(t, err)
+	require.NoError(t, n.Ready(ctx))
+	p, err := LookupNode(ctx, store, 1)
+	require.NoError(t, err)
+	require.Equal(t, n.Epoch(), p.BrokerEpoch)
+	require.False(t, p.Fenced)
+
+	// Another life with the very same fields is somebody else.
+	other, err := store.Session(ctx, time.Second)
+	require.NoError(t, err)
+	_, err = Register(ctx, store, doubtfulSession{other}, Registration{Node: 1, PreviousEpoch: -1})
+	require.ErrorIs(t, err, ErrNodeInUse)
+	require.ErrorIs(t, err, replica.ErrConflict)
+
+	w := newWorld(t, Config{}, 1)
+	w.create("t", nil, ids{1})
+	before, err := LookupAll(ctx, w.store)
+	require.NoError(t, err)
+	require.ErrorIs(t, AfterRestore(ctx, doubtful{w.store}), replica.ErrConflict, "the count of restores: it is called again")
+	for _, v := range before {
+		state, err := w.store.Get(ctx, key{kind: stateKey, topic: v.Partition.Topic}.String())
+		require.NoError(t, err)
+		state.Key = key{kind: stateKey, topic: v.Partition.Topic}.String()
+		require.NoError(t, stepOver(ctx, doubtful{w.store}, state))
+		after, err := Lookup(ctx, w.store, v.Partition)
+		require.NoError(t, err)
+		require.Equal(t, v.State.LeaderEpoch+epochStep, after.State.LeaderEpoch, "once, not until none are left")
+	}
+}

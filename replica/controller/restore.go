@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,12 +107,13 @@ func stepOver(ctx context.Context, s replica.Store, v replica.Versioned) error {
 		}
 		p.LeaderEpoch += epochStep
 		p.PartitionEpoch += epochStep
-		_, err = replica.Put(ctx, s, v.Key, encodeState(0, id, p), v.Version)
+		raised := encodeState(0, id, p)
+		_, err = replica.Put(ctx, s, v.Key, raised, v.Version)
 		if !errors.Is(err, replica.ErrConflict) {
 			return err
 		}
 		key := v.Key
-		if v, err = s.Get(ctx, key); err != nil || v.Value == nil {
+		if v, err = s.Get(ctx, key); err != nil || v.Value == nil || bytes.Equal(v.Value, raised) { // the last: a conflict with itself
 			return err
 		}
 		v.Key = key

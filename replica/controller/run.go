@@ -27,8 +27,8 @@ type Options struct {
 // Controller runs a Core over a Store: it claims the rule whenever it is vacant, and serves requests while it holds it.
 // Any number may run over one store; one rules. The methods that take a context may be called concurrently and block until the
 // answer is there; before Run is called they wait for it. One that does not rule, or whose Run has returned, refuses them with
-// replica.NotController: FollowRuler says which node's to ask. Errors are *Error, or that of ctx, after which it is unknown what
-// was done.
+// replica.NotController: FollowRuler says which node's to ask; so does one that is nil, or that NewController has not made over a
+// store. Errors are *Error, or that of ctx, after which it is unknown what was done.
 type Controller struct {
 	store    replica.Store
 	options  Options
@@ -51,8 +51,14 @@ func NewController(s replica.Store, o Options) *Controller {
 	if o.Retry <= 0 {
 		o.Retry = time.Second
 	}
+	if s == nil {
+		return &Controller{options: o}
+	}
 	return &Controller{store: patience.Store(s, o.SessionTTL), options: o, requests: make(chan request), over: make(chan struct{})}
 }
+
+// none says that no NewController has made it over a store.
+func (c *Controller) none() bool { return c == nil || c.store == nil }
 
 // term is one attempt to rule, from waiting for the vacancy to the loss of the session.
 type term struct {
@@ -78,8 +84,11 @@ type (
 )
 
 // Run claims, rules and serves until ctx ends, and returns its error. It ends its session before it returns, so that
-// another can rule at once. It must not run twice at the same time.
+// another can rule at once. It must not run twice at the same time. A Controller that is nil has replica.NotController.
 func (c *Controller) Run(ctx context.Context) error {
+	if c.none() {
+		return refuse(replica.NotController, "there is no controller, or it has no store")
+	}
 	over := c.ended(true)
 	defer close(over)
 	ctx, cancel := context.WithCancel(ctx)
@@ -287,6 +296,9 @@ func (c *Controller) ended(again bool) chan struct{} {
 
 // ask hands a request to Run and waits for its answer.
 func (c *Controller) ask(ctx context.Context, event func(tag uint64) Event) (Reply, error) {
+	if c.none() {
+		return Reply{}, refuse(replica.NotController, "there is no controller, or it has no store")
+	}
 	q := request{event, make(chan Reply, 1)}
 	select {
 	case c.requests <- q: // whose loop answers it, at the latest when it ends

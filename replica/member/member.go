@@ -136,7 +136,11 @@ func (c *Config) locate() error {
 	if !ok || c.Host != "" && c.Port != 0 {
 		return nil
 	}
-	host, port, err := net.SplitHostPort(at.Addr().String())
+	addr := at.Addr()
+	if addr == nil {
+		return nil // a TCP that ListenTCP has not made, which NewNode refuses
+	}
+	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
 		return err
 	}

@@ -386,6 +386,12 @@ func TestAMemberThatCannotBeIsRefused(t *testing.T) {
 	good := Config{NodeConfig: replica.NodeConfig{Config: replica.Config{Self: 1}, Dir: dir, Transport: wire}, Store: replica.NewMemStore()}
 	everywhere := good
 	everywhere.Transport = nowhere{wire}
+	for _, none := range []*replica.TCP{nil, {}} { // that nobody has made
+		c := good
+		c.Transport = none
+		_, err := Start(c)
+		require.ErrorIs(t, err, replica.ErrNodeConfig)
+	}
 	for field, c := range map[string]Config{
 		"Store":     {NodeConfig: good.NodeConfig},
 		"Dir":       {NodeConfig: replica.NodeConfig{Transport: wire}, Store: good.Store},

@@ -22,6 +22,8 @@ type troubled struct {
 	deaf  atomic.Bool  // it does not learn that its sessions are over
 	flaky atomic.Int64 // of a hundred calls so many fail; of commits, half of them after they were done
 	hangs atomic.Int64 // of a hundred calls so many have no answer until their context ends; of commits, half of them are done
+	loses atomic.Int64 // of a hundred commits so many lose to another writer: a conflict, and nothing is done
+	lies  atomic.Int64 // of a hundred commits so many are done and called a conflict, as by a client that sends twice what was done
 	mute  atomic.Bool  // watches tell nothing, and do not end
 	again atomic.Bool  // watches tell everything twice, the second time late
 
@@ -86,6 +88,17 @@ func (s *troubled) List(ctx context.Context, prefix string) ([]replica.Versioned
 }
 
 func (s *troubled) commit(ctx context.Context, do func() ([]int64, error)) ([]int64, error) {
+	conflict := &replica.ConflictError{Key: "/of/somebody/else", Want: 1, Have: 2}
+	if rand.Int64N(100) < s.loses.Load() {
+		return nil, conflict
+	}
+	if rand.Int64N(100) < s.lies.Load() {
+		_, err := do()
+		if err == nil {
+			err = conflict
+		}
+		return nil, err
+	}
 	first := rand.Int64N(2) == 0
 	if first && s.hangs.Load() > 0 {
 		v, err := do()
