@@ -111,7 +111,7 @@ func (r *ruler) tick() {
 	s := r.s
 	s.after(15*time.Millisecond, r.tick)
 	if r.core == nil {
-		r.core = controller.New(controller.Config{MinISR: s.MinISR, UncleanElection: s.unclean, UncleanInterval: 100 * time.Millisecond, ImbalanceInterval: 300 * time.Millisecond})
+		r.core = controller.New(controller.Config{MinISR: s.MinISR, NoELR: s.NoELR, UncleanElection: s.unclean, UncleanInterval: 100 * time.Millisecond, ImbalanceInterval: 300 * time.Millisecond})
 	}
 	if r.cutOff() {
 		if r.session != nil && s.now-r.heard > sessionTime && !over(r.session) {

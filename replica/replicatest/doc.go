@@ -48,6 +48,7 @@
 //	         are known as aborted, and the same of every producer; nobody has a folder of what was deleted
 //
 // Committed records may be lost when as many replicas as min.insync.replicas (the least it ever was) have lost unsynced
-// tails at once, or after an unclean election. The simulator counts these ([Outcome.Counts]) and asks of committed records
+// tails at once, or after an unclean election; without eligible leader replicas (NoELR) also when who was in sync last leads again,
+// whatever it has lost, as with Kafka before KIP-966. The simulator counts these ([Outcome.Counts]) and asks of committed records
 // nothing until the next calm; the other rules hold on.
 package replicatest

@@ -19,6 +19,9 @@ type Options struct {
 	Partitions int // led by all nodes in turn, at most 99; 0: 1 to 4
 	Replicas   int // of each partition, at most Nodes; 0: mostly 3
 	MinISR     int // min.insync.replicas; 0: mostly 2
+	// NoELR keeps no eligible leader replicas, as Kafka before 4.0: with fewer in sync than MinISR and without unclean elections only
+	// who was in sync last may lead again.
+	NoELR bool
 
 	Truncation replica.Truncation
 	// Patient overlooks members of the in-sync set that lack committed records for the moment, and reports only what is

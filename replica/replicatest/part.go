@@ -97,6 +97,10 @@ func (p *part) decided(news controller.News) {
 			s.counts.add("unclean elections", 1)
 			p.model.excuse("an unclean election")
 		}
+		if s.NoELR && now.Leader != replica.NoNode && now.LeaderEpoch > before.LeaderEpoch && p.model.lost[now.Leader] {
+			s.counts.add("leaders that were in sync last and lost their tail", 1)
+			p.model.excuse("without eligible leader replicas the last in sync leads, whatever it has lost (KIP-966)")
+		}
 	}
 	p.note("decided: leader %d, epoch %d, version %d, in sync %v, eligible %v, replicas %v", now.Leader, now.LeaderEpoch, now.PartitionEpoch, now.ISR, now.ELR, now.Replicas)
 	p.known, p.state = true, now

@@ -88,6 +88,30 @@ func TestClustersKeepWhatTheyCommit(t *testing.T) {
 	}
 }
 
+// What is drawn is mostly three replicas, two of which must be in sync, and eligible leader replicas. Every other number of replicas,
+// and each min.insync.replicas that it allows, keeps what was committed as well; without eligible leader replicas but for what who was
+// in sync last has lost.
+func TestClustersOfEveryNumberOfReplicasKeepWhatTheyCommit(t *testing.T) {
+	const lastInSync = "leaders that were in sync last and lost their tail"
+	for _, without := range []bool{false, true} {
+		total := replicatest.Counts{}
+		for replicas := 1; replicas <= 5; replicas++ {
+			for min := 1; min <= replicas; min++ {
+				o := replicatest.Options{Nodes: replicas + min%2, Replicas: replicas, MinISR: min, NoELR: without}
+				total.Add(play(t, o, uint64(100*replicas), 4, func(o replicatest.Outcome) bool {
+					if o.Failed() {
+						report(t, o)
+					}
+					return o.Failed()
+				}))
+			}
+		}
+		if total["records acknowledged by all"] == 0 || total["elections"] == 0 || total["tails lost"] == 0 || without != (total[lastInSync] > 0) {
+			t.Errorf("without ELR %v:\n%v", without, total)
+		}
+	}
+}
+
 // Of three replicas, two of which must confirm, one loses power and with it what was not synced, while the others stop for a
 // moment one after the other. It comes back with no more than its disk has, leads nobody who has more, and what was confirmed
 // is there once.

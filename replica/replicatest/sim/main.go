@@ -31,6 +31,9 @@ func main() {
 		duration   = flag.Duration("duration", 0, "go on for so long, whatever -seeds says")
 		partitions = flag.Int("partitions", 0, "of each cluster; 0: 1 to 4, drawn from the seed")
 		nodes      = flag.Int("nodes", 0, "of each cluster; 0: 3 to 5")
+		replicas   = flag.Int("replicas", 0, "of each partition; 0: mostly 3")
+		minISR     = flag.Int("min-isr", 0, "min.insync.replicas; 0: mostly 2")
+		noELR      = flag.Bool("no-elr", false, "keep no eligible leader replicas")
 		storm      = flag.Duration("storm", 0, "simulated time in which things go wrong, for each seed; 0: 1s")
 		steps      = flag.Int("steps", 0, "end the storm after so many events; 0: no bound")
 		truncation = flag.String("truncation", "epoch", "epoch, or hw: the classic description, which loses records")
@@ -53,7 +56,7 @@ func main() {
 	case *workers < 1:
 		refuse("-workers %d play nothing", *workers)
 	}
-	o := replicatest.Options{Nodes: *nodes, Partitions: *partitions, Storm: *storm, Steps: *steps, Mutant: *mutant, History: *history}
+	o := replicatest.Options{Nodes: *nodes, Partitions: *partitions, Replicas: *replicas, MinISR: *minISR, NoELR: *noELR, Storm: *storm, Steps: *steps, Mutant: *mutant, History: *history}
 	if err := o.Check(); err != nil {
 		refuse("%v", err)
 	}
