@@ -223,11 +223,15 @@ func (f *Fetched) resolve(segs segments, offset, bound int64, o FetchOptions) er
 		if err != nil {
 			return errors.Join(err, region.Close())
 		}
+		if region.Len() == 0 { // the next batch reaches up to the bound
+			f.none = min(region.First().Base, bound)
+		}
 		f.region, f.open, f.last = region, true, i+1 < len(segs) && segs[i+1].Base() <= bound
 		f.v.pinned.Add(1)
 		f.watch()
 		return nil
 	}
+	f.none = bound
 	return nil
 }
 
@@ -262,7 +266,8 @@ type Fetched struct {
 	open      bool
 	closed    bool
 	leak      *leak
-	last      bool // the bound is in a later segment: this region will never be longer
+	last      bool  // the bound is in a later segment: this region will never be longer
+	none      int64 // no batch holds an offset from from on that is below
 }
 
 // Len is the region's size in bytes.
@@ -412,9 +417,10 @@ func (f *Fetched) Records() iter.Seq2[record.Record, error] {
 	}
 }
 
-// NextOffset is where the next fetch goes on: behind the last whole batch, or the offset asked for if there is none.
+// NextOffset is where the next fetch goes on: behind the last whole batch. Without one it is behind the gap, if compaction has left
+// one: below it, and at or above the offset asked for, the log has no record. At the bound that is the offset asked for.
 func (f *Fetched) NextOffset() (int64, error) {
-	next := f.from
+	next := max(f.from, f.none)
 	for b, err := range f.Batches() {
 		if err != nil {
 			return next, err

@@ -289,3 +289,30 @@ func TestFetchOptionsWithoutMeaningAreRefused(t *testing.T) {
 		require.NotContains(t, err.Error(), "Config.")
 	}
 }
+
+// Who reads where compaction has left nothing is told how far: up to the next batch, or to where it may see.
+func TestAFetchThatFindsNothingSaysWhereItGoesOn(t *testing.T) {
+	b := newBed(t, Config{Visibility: External})
+	_, err := b.follow(batchOf(0, 0, 0, "a", "b"), batchOf(5, 0, 0, "c", "d"))
+	require.NoError(t, err)
+	require.NoError(t, b.FollowEnd(ctx, 9))
+	for _, c := range []struct {
+		hw, from  int64
+		isolation Isolation
+		next      int64
+	}{
+		{0, 2, LogEnd, 7}, {0, 7, LogEnd, 9}, {0, 8, LogEnd, 9}, {0, 9, LogEnd, 9}, {0, 0, LogEnd, 7},
+		{4, 2, ReadUncommitted, 4}, {4, 3, ReadCommitted, 4}, {4, 4, ReadUncommitted, 4}, {4, 5, ReadUncommitted, 5},
+		{6, 2, ReadUncommitted, 5}, {6, 5, ReadUncommitted, 5}, // the batch at 5 reaches beyond
+		{8, 7, ReadUncommitted, 8}, {9, 7, ReadCommitted, 9}, {7, 2, ReadUncommitted, 7},
+	} {
+		_, err := b.SetHighWatermark(c.hw)
+		require.NoError(t, err)
+		f, err := b.Fetch(ctx, c.from, FetchOptions{Isolation: c.isolation, WholeBatches: true})
+		require.NoError(t, err)
+		next, err := f.NextOffset()
+		require.NoError(t, err)
+		require.Equal(t, c.next, next, "%+v", c)
+		require.NoError(t, f.Close())
+	}
+}

@@ -16,7 +16,7 @@ const (
 	DoTruncate
 	// DoReset: Tag, Offset go to log.Log.ResetTo. Answer: Truncated.
 	DoReset
-	// DoSkip: Tag, Offset go to log.Log.FollowEnd, then LeaderEpoch to log.Log.AssignEpoch. Answer: Truncated.
+	// DoSkip: Tag; LeaderEpoch goes to log.Log.AssignEpoch unless it is negative, then Offset to log.Log.FollowEnd. Answer: Truncated.
 	DoSkip
 	// DoEpoch: Tag, LeaderEpoch go to log.Log.AssignEpoch. Answer: Assigned.
 	DoEpoch
@@ -105,8 +105,11 @@ type Result struct {
 	Removal                                     int64 // the leader's ceiling, for followers: where the slowest replica is; -1 unknown
 	// Diverged: the asker's history parts from this log; EpochEnd says where. No records come with it.
 	Diverged bool
+	// Gap: from the offset asked for up to EpochEnd.End the log has no record, and this part of it is of EpochEnd.Epoch (-1 unknown).
+	// Only a leader that has looked says so, to followers; an answer that is merely empty says nothing of what there is.
+	Gap bool
 
-	// EpochEnd of a Diverged fetch, and of an EpochRequest (-1, -1: unknown).
+	// EpochEnd of a fetch that is Diverged or has a Gap, and of an EpochRequest (-1, -1: unknown).
 	EpochEnd log.EpochEnd
 
 	// Leader and LeaderEpoch are the present ones, with FencedLeaderEpoch and NotLeaderOrFollower; NoNode, -1 if unknown.

@@ -32,6 +32,21 @@ func endOfEpoch(entries []log.EpochEntry, epoch int32, end int64) log.EpochEnd {
 	return log.EpochEnd{Epoch: entries[above-1].Epoch, End: entries[above].Start}
 }
 
+// epochAt is the epoch of an offset, and where it ends or end is, whichever comes first; -1 in front of all that are known.
+//
+//	entries 0@10 2@13, end 20:    5 → -1,10    10 → 0,13    13 → 2,20
+func epochAt(entries []log.EpochEntry, offset, end int64) log.EpochEnd {
+	at := log.EpochEnd{Epoch: -1, End: end}
+	for _, e := range entries {
+		if e.Start > offset {
+			at.End = min(e.Start, end)
+			break
+		}
+		at.Epoch = e.Epoch
+	}
+	return at
+}
+
 // epochRequest answers where an epoch ended here: a leader to all, any replica to a debugger.
 func (p *Partition) epochRequest(e EpochRequest) {
 	r := p.result(p.check(e.LeaderEpoch, e.From != Debugger))

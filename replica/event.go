@@ -168,7 +168,9 @@ type (
 		Tag   uint64
 		Raw   []byte // handed on to the Reply; may be nil if the shell keeps the bytes itself
 		Bytes int64  // how many there are
-		Next  int64  // offset behind the last whole batch; the offset asked for if there is none
+		// Next is the offset behind the last whole batch. Without one: where it was looked for one in vain, as log.Fetched.NextOffset
+		// says; the offset asked for if that is not known. What lies between a follower skips (Result.Gap).
+		Next int64
 		// Aborted are the transactions a ReadCommitted reader of these bytes must leave out; handed on to the Reply.
 		Aborted []log.AbortedTxn
 		Err     error

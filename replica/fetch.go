@@ -239,7 +239,8 @@ func (p *Partition) read(e Read) {
 		p.state.LastStable = e.State.LastStable
 	}
 	cut := e.Bytes > 0 && e.Next < s.seenTo() // by MaxBytes or at a segment's end: no use waiting
-	if !s.final && e.Bytes < s.req.MinBytes && !cut && p.now.Before(s.deadline) {
+	gap := e.Bytes == 0 && s.req.From >= 0 && min(e.Next, s.marks.end) > s.req.Offset
+	if !s.final && e.Bytes < s.req.MinBytes && !cut && !gap && p.now.Before(s.deadline) {
 		s.got = e.Bytes
 		p.fetches.park(i, waiting)
 		p.arm(s.deadline)
@@ -248,6 +249,9 @@ func (p *Partition) read(e Read) {
 	}
 	r := p.fetchResult(i, None)
 	r.Raw, r.Bytes, r.Aborted = e.Raw, e.Bytes, e.Aborted
+	if gap {
+		r.Gap, r.EpochEnd = true, epochAt(p.state.Epochs, s.req.Offset, min(e.Next, s.marks.end))
+	}
 	p.reply(i, r, e.Tag)
 }
 

@@ -102,7 +102,7 @@ func (p *Partition) fetched(e FetchResponse) {
 		p.begin(work{raw: r.Raw, marks: r},
 			Action{Kind: DoAppend, Role: log.Follower, Raw: r.Raw, LeaderEpoch: p.leaderEpoch})
 		p.work.marks.Raw = nil
-	case r.LogEnd > p.state.LogEnd:
+	case r.Gap:
 		p.skip(r)
 	default:
 		p.adopt(r)

@@ -156,10 +156,12 @@ func (l *fakeLog) perform(a Action) Event {
 		l.reset(a.Offset)
 		return Truncated{Tag: a.Tag, State: l.state()}
 	case DoSkip:
+		if a.LeaderEpoch >= 0 {
+			l.assign(a.LeaderEpoch, l.end())
+		}
 		for l.end() < a.Offset {
 			l.records = append(l.records, fakeRecord{})
 		}
-		l.assign(a.LeaderEpoch, l.end())
 		return Truncated{Tag: a.Tag, State: l.state()}
 	case DoEpoch:
 		if latestEpoch(l.epochs) > a.LeaderEpoch {

@@ -42,11 +42,7 @@ func (n *realNode) do(a Action) Event {
 	case DoReset:
 		return Truncated{Tag: a.Tag, Err: n.log.ResetTo(ctx, a.Offset), State: realState(n.log)}
 	case DoSkip:
-		err := n.log.FollowEnd(ctx, a.Offset)
-		if err == nil {
-			err = n.log.AssignEpoch(a.LeaderEpoch)
-		}
-		return Truncated{Tag: a.Tag, Err: err, State: realState(n.log)}
+		return Truncated{Tag: a.Tag, Err: skip(ctx, n.log, a.LeaderEpoch, a.Offset), State: realState(n.log)}
 	case DoEpoch:
 		return Assigned{Tag: a.Tag, Err: n.log.AssignEpoch(a.LeaderEpoch), State: realState(n.log)}
 	case SetHighWatermark:

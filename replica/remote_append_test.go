@@ -273,5 +273,5 @@ func TestAnOlderWireVersionIsRefused(t *testing.T) {
 	hello[7] = 2
 	_, _, err := decodeHello(hello)
 	require.ErrorIs(t, err, ErrFrame)
-	require.ErrorContains(t, err, "version 2, not 3")
+	require.ErrorContains(t, err, "version 2, not 4")
 }

@@ -153,9 +153,9 @@ func (r *runner) readRaw(l *log.Log, a *Action, lend bool) (e Read, lent *lease)
 		e.Err = err
 		return e, lent
 	}
-	if next, ok := behind(raw); ok {
+	if next, ok := behind(raw); ok && len(raw) > 0 {
 		e.Next = max(e.Next, next)
-	} else if e.Next, e.Err = f.NextOffset(); e.Err != nil { // which says where the damage is
+	} else if e.Next, e.Err = f.NextOffset(); e.Err != nil { // which says where the damage is, or how far there is nothing
 		return e, lent
 	}
 	e.Raw, e.Bytes, e.Aborted = raw, int64(len(raw)), f.Aborted()

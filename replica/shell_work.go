@@ -47,10 +47,7 @@ func (r *runner) do(a *Action) Event {
 	case DoSkip:
 		tag, offset, epoch := a.Tag, a.Offset, a.LeaderEpoch
 		r.slowly(func() Event {
-			err := l.FollowEnd(r.node.ctx, offset)
-			if err == nil {
-				err = l.AssignEpoch(epoch)
-			}
+			err := skip(r.node.ctx, l, epoch, offset)
 			return Truncated{Tag: tag, Err: err, State: LogState{Offsets: l.Offsets(), Epochs: l.Epochs()}}
 		})
 	case DoEpoch:
@@ -99,6 +96,16 @@ func (r *runner) do(a *Action) Event {
 		r.remove()
 	}
 	return nil
+}
+
+// skip carries out a DoSkip. The epoch comes first: one at the log end that has no record yet is as it is with every new leader.
+func skip(ctx context.Context, l *log.Log, epoch int32, to int64) error {
+	if epoch >= 0 {
+		if err := l.AssignEpoch(epoch); err != nil {
+			return err
+		}
+	}
+	return l.FollowEnd(ctx, to)
 }
 
 // slowly has work done in the slow pool, after all of this partition's that was asked for before.

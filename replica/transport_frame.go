@@ -45,10 +45,10 @@ const (
 	abortedSize  = 8 * 4
 	controlSize  = 8*2 + 16 + 4*2 + 2 + 2 // and 12 for each member of the set
 	judgedSize   = 8 + 4*2 + 2 + 2        // and 4
-	responseSize = 8*11 + 4*3 + 2 + 2
+	responseSize = 8*11 + 4*3 + 2 + 2 + 1
 	maxTopic     = 249
 	helloSize    = 16
-	wireVersion  = 3
+	wireVersion  = 4
 	helloMagic   = "plrp"
 )
 
@@ -306,8 +306,8 @@ func (r *reader) result(res *Result) (tag uint64) {
 	res.EpochEnd.End = r.i64()
 	res.EpochEnd.Epoch, res.Leader, res.LeaderEpoch = r.i32(), NodeID(r.i32()), r.i32()
 	res.Err = ErrorCode(binary.BigEndian.Uint16(r.b))
-	res.Diverged, res.Duplicate = r.b[2] != 0, r.b[3] != 0
-	r.b = r.b[4:]
+	res.Diverged, res.Duplicate, res.Gap = r.b[2] != 0, r.b[3] != 0, r.b[4] != 0
+	r.b = r.b[5:]
 	return tag
 }
 
@@ -346,7 +346,7 @@ func (w *writer) result(tag uint64, r *Result) {
 	w.i64(int64(tag), r.Base, r.Last, r.AppendTime, r.Bytes, r.HighWatermark, r.LastStable, r.LogStart, r.LogEnd, r.Removal, end.End)
 	w.i32(end.Epoch, int32(r.Leader), r.LeaderEpoch)
 	w.b = binary.BigEndian.AppendUint16(w.b, uint16(r.Err))
-	w.b = append(w.b, flag(r.Diverged), flag(r.Duplicate))
+	w.b = append(w.b, flag(r.Diverged), flag(r.Duplicate), flag(r.Gap))
 }
 
 func (w *writer) i32(list ...int32) {

@@ -38,7 +38,7 @@ var someMessages = []Message{
 	Answer{Tag: 10, Result: Result{Raw: []byte("records"), Bytes: 7, Aborted: []log.AbortedTxn{{ProducerID: 1, FirstOffset: 2, LastOffset: 3, LastStable: 4}, {ProducerID: 5}}}},
 	FetchResponse{Tag: 3, Result: refusal(NotLeaderOrFollower)},
 	FetchResponse{Tag: 4, Result: Result{Base: -1, Last: -1, AppendTime: -1, Raw: []byte("records"), Bytes: 7, HighWatermark: 5, LastStable: 4, LogStart: 1,
-		LogEnd: 9, Removal: 2, Diverged: true, Duplicate: true, EpochEnd: log.EpochEnd{Epoch: 2, End: 8}, Leader: 3, LeaderEpoch: 6}},
+		LogEnd: 9, Removal: 2, Diverged: true, Duplicate: true, Gap: true, EpochEnd: log.EpochEnd{Epoch: 2, End: 8}, Leader: 3, LeaderEpoch: 6}},
 }
 
 func TestPingsReadBackAsTheyWere(t *testing.T) {

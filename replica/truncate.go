@@ -106,14 +106,24 @@ func (p *Partition) reset(to int64, then work) {
 	p.begin(then, Action{Kind: DoReset, Offset: to})
 }
 
-// skip goes on where the leader's log ends: that it had nothing to give says that compaction has removed all in between. Else this
-// replica would be in sync only once something new was written, which min.insync.replicas may not allow without it. The leader's
-// epoch comes along, or the log would be taken for one that ends where its own last epoch ends at the leader.
+// skip goes on where a leader's log has records again, or ends: that it has none in between it must say, because an answer may be
+// empty for many reasons. Compaction has removed them. Else this replica would be in sync only once something new was written, which
+// min.insync.replicas may not allow without it.
 //
-//	leader     0@0  [ gap ]  4@16    end 16, no record behind 12
-//	follower   0@0                   end 13, then 0@0 [ gap ] 4@16
+// A gap that lies in several epochs comes in as many answers, so that the epochs here come to be those of the leader:
+//
+//	leader     0@0  [ gap, 4@14 ]    end 16, no record behind 12
+//	follower   0@0                   end 13, then 14, then 4@14 and 16
 func (p *Partition) skip(r Result) {
-	p.begin(work{marks: r}, Action{Kind: DoSkip, Offset: r.LogEnd, LeaderEpoch: p.leaderEpoch})
+	gap := r.EpochEnd
+	if gap.End <= p.state.LogEnd || gap.End > r.LogEnd || gap.Epoch > p.leaderEpoch {
+		p.backOff(InvalidRecord) // no leader says that
+		return
+	}
+	if gap.Epoch <= latestEpoch(p.state.Epochs) {
+		gap.Epoch = -1
+	}
+	p.begin(work{marks: r}, Action{Kind: DoSkip, Offset: gap.End, LeaderEpoch: gap.Epoch})
 }
 
 // skipped goes on after that.

@@ -408,9 +408,7 @@ func (r *rep) read(a replica.Action) {
 	f, err := r.log.Fetch(s.ctx, a.Offset, log.FetchOptions{Isolation: isolation, MaxBytes: a.MaxBytes, WholeBatches: true})
 	if err == nil {
 		e.Bytes = f.Len()
-		if e.Next, err = f.NextOffset(); e.Bytes == 0 {
-			e.Next = a.Offset
-		}
+		e.Next, err = f.NextOffset()
 		if err == nil && a.Isolation == log.LogEnd {
 			e.Raw = make([]byte, e.Bytes)
 			if _, err = f.ReadAt(e.Raw, 0); e.Bytes == 0 {

@@ -171,9 +171,12 @@ func (n *node) do(a replica.Action, again bool) replica.Event {
 		}
 		return replica.Truncated{Tag: a.Tag, Err: n.log.ResetTo(ctx, a.Offset), State: n.logState()}
 	case replica.DoSkip:
-		err := n.log.FollowEnd(ctx, a.Offset)
-		if err == nil {
+		err := error(nil)
+		if a.LeaderEpoch >= 0 {
 			err = n.log.AssignEpoch(a.LeaderEpoch)
+		}
+		if err == nil {
+			err = n.log.FollowEnd(ctx, a.Offset)
 		}
 		return replica.Truncated{Tag: a.Tag, Err: err, State: n.logState()}
 	case replica.DoEpoch:
