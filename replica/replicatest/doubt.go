@@ -45,6 +45,8 @@ func (m *model) begin(r *rep, a *replica.Action) {
 		for gap := a.Offset - d.low - int64(len(d.more)); gap > 0; gap-- {
 			d.more = append(d.more, entry{})
 		}
+	case replica.DoEpoch:
+		d.more = append(d.more, make([]entry, maxGap)...)
 	case replica.DoReset:
 		d.low, d.reset = 0, a.Offset
 	case replica.Delete:

@@ -51,6 +51,7 @@ type mutant struct {
 	unanswered      bool // a controller takes a write without an answer for done
 	staysDeaf       bool // a watch that has lost news is not begun anew
 	wallClock       bool // replicas are told the time of the wall clock
+	gapWhereEmpty   bool // a follower skips up to the leader's end on any empty answer
 }
 
 var mutants = map[string]mutant{
@@ -94,6 +95,7 @@ var mutants = map[string]mutant{
 	"believe-in-writes":         {unanswered: true},
 	"stay-deaf":                 {staysDeaf: true},
 	"wall-clock":                {wallClock: true},
+	"skip-without-gap":          {gapWhereEmpty: true},
 }
 
 // Mutants are the names for Options.Mutant, sorted.

@@ -313,7 +313,9 @@ func (r *rep) perform(a replica.Action) {
 	case replica.DoEpoch:
 		var err error
 		if !s.mutant.noEpoch {
-			err = r.log.AssignEpoch(a.LeaderEpoch)
+			if err = r.log.AssignEpoch(a.LeaderEpoch); err == nil {
+				err = r.hollow()
+			}
 		}
 		r.epochs = nil
 		r.step(replica.Assigned{Tag: a.Tag, Err: err, State: r.state()})
@@ -437,6 +439,7 @@ func (r *rep) read(a replica.Action) {
 		r.part.fail("node %d cannot read at %d: %v", n.id, a.Offset, err)
 		return
 	}
+	r.stint(&a, &e)
 	e.State = r.state()
 	r.step(e)
 	delete(r.stash, a.Tag)

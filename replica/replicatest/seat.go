@@ -256,6 +256,9 @@ func (s *sim) fetched(at *seat, of *part, e replica.FetchResponse) {
 	if m.noDiverge {
 		e.Result.Diverged = false
 	}
+	if m.gapWhereEmpty {
+		r.gapWhereEmpty(&e.Result)
+	}
 	if m.markAtEnd && e.Result.Err == replica.None && e.Result.HighWatermark >= 0 {
 		e.Result.HighWatermark = max(e.Result.LogEnd, e.Result.HighWatermark)
 	}

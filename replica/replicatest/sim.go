@@ -27,12 +27,13 @@ func (o Outcome) Failed() bool { return o.Failure != "" }
 // sim is a run.
 type sim struct {
 	profile
-	rng   *rand.Rand
-	now   time.Duration
-	queue queue
-	seq   uint64
-	steps int
-	ctx   context.Context
+	rng    *rand.Rand
+	thrift thrift
+	now    time.Duration
+	queue  queue
+	seq    uint64
+	steps  int
+	ctx    context.Context
 
 	net    network
 	nodes  []*node
@@ -97,7 +98,7 @@ func Run(o Options) Outcome {
 
 func newSim(o Options) *sim {
 	s := &sim{
-		rng: rand.New(rand.NewPCG(o.Seed, 0x9e3779b97f4a7c15)), ctx: context.Background(),
+		rng: rand.New(rand.NewPCG(o.Seed, 0x9e3779b97f4a7c15)), thrift: thriftOf(o.Seed), ctx: context.Background(),
 		truly: replica.NewMemStore(), asked: map[uint64]func(result){}, lastTag: clientTags, counts: Counts{},
 	}
 	s.store = &store{MemStore: s.truly, s: s}
