@@ -20,9 +20,14 @@ import (
 //	Versioned.Created     czxid                                       create revision
 //	Commit                multi: check, create, setData, delete       txn: If(version = …).Then(put, delete)
 //	Guard                 check                                       one more comparison of the If
+//	without writes        multi of check alone                        txn: If(version = …).Then(get), not serializable
 //	Watch                 watches set anew, the difference delivered  watch from the revision of a range
 //	Session               the ZooKeeper session                       a lease that is kept alive
 //	Write.Ephemeral       ephemeral znode                             put with the lease
+//
+// A transaction without writes is linearizable like any other. etcd answers a txn without puts, deletes and gets from one member,
+// which may not know yet what has been written: so there must be a get in it. A Get of the guarded key, as ZooKeeper's getData
+// without a sync before it, will not do either.
 //
 // Three things follow from the weaker of the two and callers must live with them: a transaction has at most MaxWrites
 // writes and 512 KiB of values, a watch may leave out intermediate values, and versions begin again at 1 when a key is
@@ -40,7 +45,8 @@ type Store interface {
 	Get(ctx context.Context, key string) (Versioned, error)
 	// List is all keys that begin with prefix and their values, ascending.
 	List(ctx context.Context, prefix string) ([]Versioned, error)
-	// Commit applies a transaction whole or not at all and returns the new version of each write's key, 0 for a deleted one.
+	// Commit applies a transaction whole or not at all and returns the new version of each write's key, 0 for a deleted one. One
+	// without writes changes nothing, and says whether its guards hold at a moment between the call and the answer.
 	// *ConflictError: a guard or a condition did not hold, nothing was written. *LimitError, ErrNoSession: it cannot be
 	// written. After any other error it is unknown whether it was applied.
 	Commit(ctx context.Context, tx Transaction) ([]int64, error)
@@ -75,7 +81,7 @@ type Versioned struct {
 // Transaction is what happens together.
 type Transaction struct {
 	Guards []Guard // must hold, though nothing is written there
-	Writes []Write // each key once
+	Writes []Write // each key once; none: it is only asked whether the guards hold
 }
 
 // Guard is a key that must have this version at the moment of the writes; 0: must not exist.

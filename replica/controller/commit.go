@@ -11,11 +11,22 @@ import (
 )
 
 // book is what stands between the Core and the store. Each Step is a generation; a reply of generation g is given when
-// everything that was touched up to g is written.
+// everything that was touched up to g is written, and a transaction that was made in g or later is committed.
 //
 //	touch --> fresh --> queue --send--> flight --Committed--> Changed, and the replies that waited for it
 //
 // Only one transaction is under way; keys that are touched meanwhile wait, each once, and are written as they then are.
+//
+// The second condition is for what is answered out of memory, a refusal mostly: a node that was deposed and does not know would
+// refuse what its successor grants, and who asks takes many a refusal for final. So where there is nothing to write, a
+// transaction is made of the guard alone: one for all replies that wait then, and only while none is under way. One that was made
+// before a request came proves nothing for it: it may have been applied then, too. What only looks (show) does without.
+//
+// The rule may be lost between the check and the answer, and the answer still be given. It is right all the same: the guard's
+// version only grows, so nobody else had ruled until the check, which is after the request, and what this node knew when the
+// request came was so. It is as if it had been answered then and the answer had taken long, which can happen to any. Who is
+// refused for what it does not know yet (its topic is deleted, there is a newer version of the partition) learns of it: that was
+// in the store before the check. What a successor decides afterwards is newer, and comes as news as well.
 type book struct {
 	guard      replica.Guard
 	versions   map[string]int64 // of all keys there are, as committed
@@ -24,8 +35,12 @@ type book struct {
 	fresh      []dirty      // touched since the last transaction was made
 	queue      []dirty      // in the order of writing
 	tag        uint64
-	flight     []entry // of the transaction with this tag
+	underway   bool    // the transaction with this tag
+	flight     []entry // what it writes; it may be nothing
+	sent       uint64  // the generation in which it was made
+	proven     uint64  // the generation in which the last one was made that is committed: this node ruled after that
 	waiting    []held  // replies, oldest first
+	shown      []held  // those that need no proof, oldest first
 }
 
 // dirty is a key that has to be written, and the generation in which it was first touched since it last was.
@@ -56,35 +71,54 @@ func (c *Core) touch(k key) {
 	}
 }
 
-// reply answers a request as soon as all before it is written.
+// reply answers a request as soon as all before it is written, and this node has shown that it still rules.
 func (c *Core) reply(tag uint64, r Reply) {
 	r.Tag = tag
 	c.book.waiting = append(c.book.waiting, held{r, c.book.generation})
 }
 
+// show answers a request that only looks as soon as all before it is written. What is not there is a refusal like any other.
+func (c *Core) show(tag uint64, r Reply) {
+	if r.Err != nil {
+		c.reply(tag, r)
+		return
+	}
+	r.Tag = tag
+	c.book.shown = append(c.book.shown, held{r, c.book.generation})
+}
+
 // flush sends what is dirty if nothing is under way, and answers who need not wait.
 func (c *Core) flush() {
 	b := &c.book
-	if len(b.flight) == 0 {
+	if !b.underway {
 		c.send()
 	}
-	oldest := b.generation + 1
+	written := b.generation // all of this generation and those before is
 	switch {
 	case len(b.flight) > 0:
-		oldest = b.flight[0].generation
+		written = b.flight[0].generation - 1
 	case len(b.queue) > 0:
-		oldest = b.queue[0].generation
+		written = b.queue[0].generation - 1
+	case len(b.fresh) > 0:
+		written = b.fresh[0].generation - 1
 	}
+	b.waiting = c.release(b.waiting, min(written, b.proven))
+	b.shown = c.release(b.shown, written)
+}
+
+// release gives the replies up to a generation, and answers those that stay.
+func (c *Core) release(list []held, last uint64) []held {
 	n := 0
-	for n < len(b.waiting) && b.waiting[n].generation < oldest {
-		c.out = append(c.out, b.waiting[n].reply)
+	for n < len(list) && list[n].generation <= last {
+		c.out = append(c.out, list[n].reply)
 		n++
 	}
-	b.waiting = slices.Delete(b.waiting, 0, n)
+	return slices.Delete(list, 0, n)
 }
 
 // send makes a transaction of as many keys as one may hold, the oldest first; what is made is written from the outside in
-// (a topic before its partitions), and what is deleted from the inside out.
+// (a topic before its partitions), and what is deleted from the inside out. If there is no key, but somebody who waits for a
+// proof, it is of the guard alone.
 func (c *Core) send() {
 	b := &c.book
 	slices.SortFunc(b.fresh, func(x, y dirty) int {
@@ -112,10 +146,11 @@ func (c *Core) send() {
 		b.flight = append(b.flight, e)
 	}
 	b.queue = slices.Delete(b.queue, 0, taken)
-	if len(b.flight) == 0 {
+	if n := len(b.waiting); len(tx.Writes) == 0 && (n == 0 || b.waiting[n-1].generation <= b.proven) {
 		return
 	}
 	b.tag++
+	b.underway, b.sent = true, b.generation
 	c.out = append(c.out, Commit{Tag: b.tag, Transaction: tx})
 }
 
@@ -164,7 +199,7 @@ func (c *Core) render(k key) ([]byte, News) {
 // committed ends the transaction under way.
 func (c *Core) committed(e Committed) {
 	b := &c.book
-	if !c.ruling || e.Tag != b.tag || len(b.flight) == 0 {
+	if !c.ruling || e.Tag != b.tag || !b.underway {
 		return // of an earlier rule
 	}
 	if e.Err == nil && len(e.Versions) != len(b.flight) {
@@ -175,7 +210,7 @@ func (c *Core) committed(e Committed) {
 		return
 	}
 	written := b.flight
-	b.flight = nil
+	b.underway, b.flight, b.proven = false, nil, b.sent
 	for i, w := range written {
 		if w.value == nil {
 			delete(b.versions, w.name)
@@ -202,12 +237,12 @@ func (c *Core) resign(err error) {
 	if !c.ruling {
 		return
 	}
-	sure := err == nil && len(c.book.flight) == 0 || errors.Is(err, replica.ErrConflict)
+	sure := len(c.book.flight) == 0 || errors.Is(err, replica.ErrConflict)
 	refusal := refuse(replica.RequestTimedOut, "whether it was done is unknown, this node's rule ended")
 	if sure {
 		refusal = refuse(replica.NotController, "this node's rule ended")
 	}
-	for _, w := range c.book.waiting {
+	for _, w := range slices.Concat(c.book.waiting, c.book.shown) {
 		c.out = append(c.out, Reply{Tag: w.reply.Tag, Err: refusal})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.topics)) {

@@ -15,7 +15,10 @@ import (
 // not safe for concurrent use, and the same events give the same actions.
 //
 // A request changes the Core at once and the store a little later: what changes while a Commit is under way goes with the
-// next one. Nobody is answered, and nothing is announced, before all that the answer rests on is in the store.
+// next one. Nobody is answered, and nothing is announced, before all that the answer rests on is in the store. And nobody is
+// refused, or told that all is as wanted, before the store has shown, after the request came, that this Core rules: if there is
+// nothing to write, by a Commit without writes. Describe, DescribeConfig and ListReassignments alone show what is known without
+// asking the store; of a Core that was deposed and is not told so, that is of the past.
 type Core struct {
 	config  Config
 	ruling  bool
@@ -117,9 +120,9 @@ func (c *Core) act(in Event) {
 	case AlterConfig:
 		c.reply(e.Tag, c.alterConfig(e))
 	case DescribeConfig:
-		c.reply(e.Tag, c.describeConfig(e))
+		c.show(e.Tag, c.describeConfig(e))
 	case Describe:
-		c.reply(e.Tag, c.describe(e))
+		c.show(e.Tag, c.describe(e))
 	case AlterPartition:
 		c.reply(e.Tag, c.alter(e))
 	case ControlledShutdown:
@@ -129,7 +132,7 @@ func (c *Core) act(in Event) {
 	case Reassign:
 		c.reply(e.Tag, c.reassign(e))
 	case ListReassignments:
-		c.reply(e.Tag, Reply{Moves: c.moves()})
+		c.show(e.Tag, Reply{Moves: c.moves()})
 	}
 }
 

@@ -51,6 +51,10 @@
 // refused or unanswered write ends the rule: the Core forgets everything, and begins anew from the store if it is elected
 // again. Nothing is answered or announced before it is in the store.
 //
+// Nor can a controller that was deposed and does not know refuse what its successor would grant. Before a request is answered
+// that changes nothing (a topic that is not there, a proposal for a version that is past) the guard is checked, by a transaction
+// without writes. A leader takes such a refusal for final, as Kafka's does, and would wait for news that need not come.
+//
 // # Elections
 //
 // Partition.Change is Kafka's rule (KRaft, 4.3.1) for one partition: online, preferred and unclean elections, eligible leader

@@ -78,12 +78,13 @@ type (
 		Append, Subtract map[string]string
 		ValidateOnly     bool
 	}
-	// DescribeConfig asks for the settings of topics, defaults included; none named: of all.
+	// DescribeConfig asks for the settings of topics, defaults included; none named: of all. The store is not asked, see Describe.
 	DescribeConfig struct {
 		Tag    uint64
 		Topics []string
 	}
-	// Describe asks for topics; none named: for all.
+	// Describe asks for topics; none named: for all. They are shown as this Core knows them: if it was deposed and is not told so,
+	// as they were. That there is no such topic is the word of the controller that rules, as all refusals are.
 	Describe struct {
 		Tag    uint64
 		Topics []string
@@ -116,7 +117,7 @@ type (
 		Partition log.TopicPartition
 		To        []replica.NodeID
 	}
-	// ListReassignments asks for all moves under way.
+	// ListReassignments asks for all moves under way. The store is not asked, see Describe.
 	ListReassignments struct{ Tag uint64 }
 )
 
@@ -142,12 +143,14 @@ func (ListReassignments) event()  {}
 type Action interface{ action() }
 
 type (
-	// Commit is a transaction for the store, to be answered by Committed. There is at most one under way.
+	// Commit is a transaction for the store, to be answered by Committed. There is at most one under way. One without writes
+	// asks whether its guard holds.
 	Commit struct {
 		Tag         uint64
 		Transaction replica.Transaction
 	}
-	// Reply answers a request: what it says is in the store.
+	// Reply answers a request: what it says is in the store. A refusal is that of the controller that ruled when the request came,
+	// or replica.NotController or replica.RequestTimedOut; so is an answer that changes nothing, but for what only looks.
 	Reply struct {
 		Tag       uint64
 		Err       error            // nil, or *Error
@@ -159,7 +162,7 @@ type (
 	}
 	// Changed says that a partition's state was written.
 	Changed struct{ News }
-	// Resign says that the rule is over: a write was refused, or its fate is unknown. The Core does nothing more until
+	// Resign says that the rule is over: a transaction was refused, or its fate is unknown. The Core does nothing more until
 	// Elected. Everything it had promised is answered.
 	Resign struct{ Err error }
 	// Damaged is a key that cannot be read. The partition or node is left alone as long as this rule lasts.

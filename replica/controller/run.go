@@ -29,6 +29,11 @@ type Options struct {
 // answer is there; before Run is called they wait for it. One that does not rule, or whose Run has returned, refuses them with
 // replica.NotController: FollowRuler says which node's to ask; so does one that is nil, or that NewController has not made over a
 // store. Errors are *Error, or that of ctx, after which it is unknown what was done.
+//
+// A refusal is checked with the store, too, so that none is of a controller that was deposed and has not noticed: it waits
+// for the store, at most for SessionTTL, and a store that does not answer ends the rule as it does for a write. Only what
+// Describe, DescribeConfig and ListReassignments show is not checked, and may be of the time before another controller was
+// elected, until this one notices, at the latest when it is asked for anything else.
 type Controller struct {
 	store    replica.Store
 	options  Options
@@ -362,13 +367,13 @@ func (c *Controller) AlterConfig(ctx context.Context, r AlterConfig) error {
 	return err
 }
 
-// DescribeConfig shows the settings of the topics named, or of all, defaults included.
+// DescribeConfig shows the settings of the topics named, or of all, defaults included, as this controller knows them.
 func (c *Controller) DescribeConfig(ctx context.Context, topics ...string) ([]TopicSettings, error) {
 	reply, err := c.ask(ctx, func(tag uint64) Event { return DescribeConfig{tag, topics} })
 	return reply.Settings, err
 }
 
-// Describe shows the topics named, or all.
+// Describe shows the topics named, or all, as this controller knows them.
 func (c *Controller) Describe(ctx context.Context, topics ...string) ([]Topic, error) {
 	reply, err := c.ask(ctx, func(tag uint64) Event { return Describe{tag, topics} })
 	return reply.Topics, err
@@ -398,7 +403,7 @@ func (c *Controller) Reassign(ctx context.Context, r Reassign) error {
 	return err
 }
 
-// ListReassignments are all moves under way.
+// ListReassignments are all moves under way, as this controller knows them.
 func (c *Controller) ListReassignments(ctx context.Context) ([]Reassignment, error) {
 	reply, err := c.ask(ctx, func(tag uint64) Event { return ListReassignments{tag} })
 	return reply.Moves, err

@@ -26,7 +26,8 @@ type world struct {
 	replies map[uint64]Reply
 	resigns int
 	tag     uint64
-	commits int
+	commits int // with writes
+	checks  int // without
 }
 
 // life is a node from its start to its end.
@@ -73,7 +74,11 @@ func (w *world) do(in Event) {
 		for _, a := range acts {
 			switch a := a.(type) {
 			case Commit:
-				w.commits++
+				if len(a.Transaction.Writes) > 0 {
+					w.commits++
+				} else {
+					w.checks++
+				}
 				versions, err := w.rule.Commit(context.Background(), a.Transaction)
 				todo = append(todo, Committed{a.Tag, versions, err})
 			case Reply:

@@ -155,6 +155,40 @@ var commitChecks = []check{
 		conflict(t, "a guard of what is not there", write(replica.Guard{Key: "/none", Version: 1}), replica.ConflictError{Key: "/none", Guard: true})
 		holds(t, s, "/state", "theirs")
 	}},
+	{"a transaction without writes tells whether its guards hold", func(t testing.TB, s replica.Store) {
+		ctx := within(t)
+		one := session(t, s)
+		term := put(t, s, "/epoch", "1")
+		for by, commit := range map[string]func(context.Context, replica.Transaction) ([]int64, error){"the store": s.Commit, "a session": one.Commit} {
+			ask := func(g ...replica.Guard) error {
+				versions, err := commit(ctx, replica.Transaction{Guards: g})
+				if err == nil && len(versions) != 0 {
+					t.Fatalf("%s: versions %v of no writes", by, versions)
+				}
+				return err
+			}
+			if err := ask(replica.Guard{Key: "/epoch", Version: term}, replica.Guard{Key: "/none"}); err != nil {
+				t.Fatalf("%s: guards that hold: %v", by, err)
+			}
+			if now := get(t, s, "/epoch"); now.Version != term || shown(now) != "1" {
+				t.Fatalf("%s: a guard changed the version from %d to %d, the value is %q", by, term, now.Version, now.Value)
+			}
+			holds(t, s, "/none", "-")
+			last := term
+			term = put(t, s, "/epoch", "1")
+			at := replica.ConflictError{Key: "/epoch", Guard: true}
+			conflict(t, by+": a guard that is past", ask(replica.Guard{Key: "/epoch", Version: last}), at)
+			conflict(t, by+": a guard of what is there", ask(replica.Guard{Key: "/none"}, replica.Guard{Key: "/epoch"}), at)
+			conflict(t, by+": a guard of what is not there", ask(replica.Guard{Key: "/none", Version: 1}), replica.ConflictError{Key: "/none", Guard: true})
+		}
+		if err := one.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "Done is closed", func() bool { return over(one) })
+		if _, err := one.Commit(ctx, replica.Transaction{Guards: []replica.Guard{{Key: "/epoch", Version: term}}}); !errors.Is(err, replica.ErrSessionLost) {
+			t.Fatalf("a session that is over, with a guard that holds: %v", err)
+		}
+	}},
 	{"a guard is checked in the moment of the write", guardsInside},
 	{"counting with conditions loses no count", counting},
 	{"what no store takes is refused", func(t testing.TB, s replica.Store) {

@@ -77,6 +77,12 @@ func TestABrokenStoreIsFoundOut(t *testing.T) {
 			func() replica.Store { return &anyVersion{replica.NewMemStore()} }},
 		{"writes are done one by one", "a transaction is whole or not at all",
 			func() replica.Store { return &oneByOne{replica.NewMemStore()} }},
+		{"a transaction without writes is not sent", "a transaction without writes tells whether its guards hold",
+			func() replica.Store { return &idle{replica.NewMemStore()} }},
+		{"a transaction without writes is not sent, by sessions", "a transaction without writes tells whether its guards hold",
+			func() replica.Store { return &idleSessions{replica.NewMemStore()} }},
+		{"a transaction without writes is refused", "a transaction without writes tells whether its guards hold",
+			func() replica.Store { return &something{replica.NewMemStore()} }},
 		{"a watch begins with what is there, and misses what happens meanwhile", "what happens while a watch is busy comes afterwards",
 			func() replica.Store { return &listThenWatch{replica.NewMemStore()} }},
 		{"a watch drops what comes too fast", "the last value of each key always comes, and none goes back",
@@ -140,6 +146,42 @@ func (a *anyVersion) Commit(ctx context.Context, tx replica.Transaction) ([]int6
 	}
 	time.Sleep(50 * time.Microsecond) // others read meanwhile
 	return a.MemStore.Commit(ctx, tx)
+}
+
+// idle does nothing where there is nothing to write.
+type idle struct{ *replica.MemStore }
+
+func (i *idle) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
+	if len(tx.Writes) == 0 {
+		return nil, nil
+	}
+	return i.MemStore.Commit(ctx, tx)
+}
+
+type idleSessions struct{ *replica.MemStore }
+
+func (i *idleSessions) Session(ctx context.Context, ttl time.Duration) (replica.Session, error) {
+	s, err := i.MemStore.Session(ctx, ttl)
+	return &idleSession{s}, err
+}
+
+type idleSession struct{ replica.Session }
+
+func (i *idleSession) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
+	if len(tx.Writes) == 0 {
+		return nil, nil
+	}
+	return i.Session.Commit(ctx, tx)
+}
+
+// something wants something to do.
+type something struct{ *replica.MemStore }
+
+func (s *something) Commit(ctx context.Context, tx replica.Transaction) ([]int64, error) {
+	if len(tx.Writes) == 0 {
+		return nil, &replica.LimitError{Reason: "nothing to write"}
+	}
+	return s.MemStore.Commit(ctx, tx)
 }
 
 type oneByOne struct{ *replica.MemStore }
