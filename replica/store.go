@@ -25,9 +25,8 @@ import (
 //	Session               the ZooKeeper session                       a lease that is kept alive
 //	Write.Ephemeral       ephemeral znode                             put with the lease
 //
-// A transaction without writes is linearizable like any other. etcd answers a txn without puts, deletes and gets from one member,
-// which may not know yet what has been written: so there must be a get in it. A Get of the guarded key, as ZooKeeper's getData
-// without a sync before it, will not do either.
+// A transaction without writes is linearizable like any other. A txn of etcd that has no operation at all is answered by one
+// member, which may not know yet what has been written: hence the get. Nor will ZooKeeper's getData do in place of the check.
 //
 // Three things follow from the weaker of the two and callers must live with them: a transaction has at most MaxWrites
 // writes and 512 KiB of values, a watch may leave out intermediate values, and versions begin again at 1 when a key is
