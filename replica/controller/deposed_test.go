@@ -115,7 +115,8 @@ func TestOfTwoControllersTheDeposedOneSendsALeaderToTheOther(t *testing.T) {
 // meanwhile; the others ask another. When the store answers again, it rules again.
 func TestAStoreThatDoesNotAnswerACheckEndsTheRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
 		store := &unaware{MemStore: replica.NewMemStore()}
 		c, said := runs(t, store, 1)
 		require.True(t, (<-said).rules)
@@ -131,10 +132,11 @@ func TestAStoreThatDoesNotAnswerACheckEndsTheRule(t *testing.T) {
 		synctest.Wait()
 		_, err := c.Describe(ctx)
 		require.NoError(t, err)
-		hasty, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
+		hasty, end := context.WithTimeout(ctx, time.Second)
+		defer end()
 		require.ErrorIs(t, c.DeleteTopic(hasty, "none"), context.DeadlineExceeded, "nobody has to wait")
 		asked.Wait()
+		require.NoError(t, ctx.Err(), "it waits for ever")
 		over := <-said
 		require.False(t, over.rules)
 		require.ErrorIs(t, over.why, patience.ErrNoAnswer)
