@@ -387,7 +387,7 @@ func (n *Node) deliver(e Envelope) {
 	case Answer:
 		n.answered(e.From, m.Tag, m)
 	case ControlRequest:
-		if n.asked.Add(1) > remoteLimit { // it will be asked again
+		if n.asked.Add(1) > remoteLimit || n.ctx.Err() != nil { // it will be asked again
 			n.asked.Add(-1)
 			return
 		}
