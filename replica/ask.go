@@ -38,7 +38,7 @@ func (o FetchOptions) validate(offset int64) error {
 	case o.MaxWait < 0:
 		return bad("MaxWait", o.MaxWait, "negative")
 	case offset < 0:
-		return &RefusedError{Request: fetchFrom, Code: OffsetOutOfRange, Leader: NoNode, LeaderEpoch: -1}
+		return &RefusedError{Request: fetchFrom, Node: NoNode, Code: OffsetOutOfRange, Leader: NoNode, LeaderEpoch: -1}
 	}
 	return nil
 }
@@ -178,7 +178,8 @@ func (h *Handle) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetc
 	if err != nil {
 		return nil, err
 	}
-	return fetched(h.r.tp, &e, res)
+	f, err := fetched(h.r.tp, &e, res)
+	return f, by(h.r.node.conf.Self, err)
 }
 
 // of names the partition in a refusal that was made without it.
@@ -197,7 +198,8 @@ func (h *Handle) EndOfEpoch(ctx context.Context, epoch int32, leaderEpoch *int32
 		return log.EpochEnd{Epoch: -1, End: -1}, ErrNoReplica
 	}
 	res, err := h.ask(ctx, EpochRequest{From: NoNode, LeaderEpoch: given(leaderEpoch), Epoch: epoch})
-	return epochEnd(h.r.tp, res, err)
+	end, err := epochEnd(h.r.tp, res, err)
+	return end, by(h.r.node.conf.Self, err)
 }
 
 func epochEnd(tp log.TopicPartition, res Result, err error) (log.EpochEnd, error) {

@@ -142,7 +142,7 @@ func TestRequestsUnderAnotherLeaderEpochAreFenced(t *testing.T) {
 				}
 				refused := (*RefusedError)(nil)
 				require.ErrorAs(t, err, &refused, what)
-				require.Equal(t, RefusedError{Partition: ordersZero, Request: refused.Request, Code: want, Leader: 1, LeaderEpoch: 2}, *refused, what)
+				require.Equal(t, RefusedError{Partition: ordersZero, Request: refused.Request, Code: want, Leader: 1, LeaderEpoch: 2, Node: 1}, *refused, what)
 			}
 		}
 		end, err := s.EndOfEpoch(ctx, 0, nil)
@@ -171,9 +171,9 @@ func TestAFollowerNamesTheLeader(t *testing.T) {
 	ctx := t.Context()
 	for _, s := range []server{g.handle(3), g.nodes[1].Remote(3, ordersZero)} {
 		_, err := s.EndTxn(ctx, record.Producer{ID: 1}, true, log.EndTxnOptions{})
-		require.EqualError(t, err, "end of a transaction in orders-0 refused: NOT_LEADER_OR_FOLLOWER (node 1 leads epoch 0)")
+		require.EqualError(t, err, "end of a transaction in orders-0 refused by node 3: NOT_LEADER_OR_FOLLOWER (node 1 leads epoch 0)")
 		_, err = s.EndOfEpoch(ctx, 0, nil)
-		require.EqualError(t, err, "end of an epoch in orders-0 refused: NOT_LEADER_OR_FOLLOWER (node 1 leads epoch 0)")
+		require.EqualError(t, err, "end of an epoch in orders-0 refused by node 3: NOT_LEADER_OR_FOLLOWER (node 1 leads epoch 0)")
 	}
 	nobody := g.nodes[1].Remote(2, log.TopicPartition{Topic: "none"})
 	_, err := nobody.Fetch(ctx, 0, FetchOptions{})

@@ -2,11 +2,13 @@ package replica
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -28,16 +30,23 @@ type ClientConfig struct {
 	// MaxFrame and Idle are TCPConfig's, and should be what the nodes have.
 	MaxFrame int
 	Idle     time.Duration
+	// TLS, Admit and DialContext are TCPConfig's, for the nodes that are connected to. Certificates in TLS are what the client proves
+	// itself with, where the nodes want that.
+	TLS         *tls.Config
+	Admit       func(node NodeID, c net.Conn) error
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Client is for programs that are no member of the cluster: it finds the leader of a partition, asks it over TCP, and asks the
-// next one when the leadership moves or a node cannot be reached, until ctx ends. The nodes must have a TCP for a Transport. It
-// listens nowhere, and neither encrypts nor authenticates. What it keeps is bounded: a connection to each node it has asked, the
-// leaders of a few thousand partitions, and what is being asked.
+// next one when the leadership moves or a node cannot be reached, until ctx ends; every call blocks until then at most. The nodes must
+// have a TCP for a Transport. It listens nowhere, and encrypts and proves itself as ClientConfig.TLS says. What it keeps is bounded: a
+// connection to each node it has asked, the leaders of a few thousand partitions, and what is being asked.
 //
 // Errors: *RefusedError for what no later attempt mends (OffsetOutOfRange, MessageTooLarge, CorruptMessage and the like), and
 // UnknownTopicOrPartition when all nodes have said so; a leader epoch that the caller named and that is fenced; *log.ConfigError.
-// If ctx ends the error is ctx's, and what the last attempt said (errors.As). ErrNodeClosed: the client was closed, or is nil.
+// If ctx ends the error is ctx's, and what the last attempt said (errors.As: *RefusedError, *UnansweredError). ErrNodeClosed: the
+// client was closed, or is nil. Produce and EndTxn have an *UncertainError, or a *log.UnconfirmedError, too, when any of their attempts
+// may have been carried out: only an error that is neither says that nothing was done.
 // It is safe for concurrent use.
 type Client struct {
 	conf  ClientConfig
@@ -69,7 +78,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 		c.Backoff = 100 * time.Millisecond
 	}
 	c.Nodes = maps.Clone(c.Nodes)
-	wire := dialTCP(TCPConfig{Peers: c.Nodes, MaxFrame: c.MaxFrame, Idle: c.Idle})
+	wire := dialTCP(TCPConfig{Peers: c.Nodes, MaxFrame: c.MaxFrame, Idle: c.Idle, TLS: c.TLS, Admit: c.Admit, DialContext: c.DialContext})
 	n := &Node{conf: NodeConfig{Config: Config{Self: NoNode, FetchLimit: c.Timeout, Backoff: c.Backoff}, Transport: wire},
 		awaited: make(map[uint64]awaited), lastAsk: uint64(rand.Uint32()) << 32, served: make(chan struct{})}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -111,7 +120,7 @@ func (c *Client) Produce(ctx context.Context, tp log.TopicPartition, raw []byte,
 		}
 	}
 	id, _, _ := b.Producer()
-	err = c.ask(ctx, tp, o.LeaderEpoch, id >= 0, func(ctx context.Context, r *Remote) (err error) {
+	err = c.ask(ctx, tp, wanted{request: appendTo, epoch: o.LeaderEpoch, again: id >= 0}, func(ctx context.Context, r *Remote) (err error) {
 		if id >= 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, c.conf.Timeout)
@@ -123,10 +132,73 @@ func (c *Client) Produce(ctx context.Context, tp log.TopicPartition, raw []byte,
 	return got, err
 }
 
+// EndTxn is Handle.EndTxn at the leader: it returns when the marker is committed. p and o are those of log.Log.EndTxn,
+// o.Durability is not looked at. It asks again, over changes of leaders, until there is an answer or ctx ends: a second marker does
+// no harm, and no attempt that comes late can end the producer's next transaction. Each is made under the leader epoch that the
+// leader has just said it is in, so that later leaders refuse it (FencedLeaderEpoch); the leader of this epoch refuses what comes after
+// a later attempt of this client. o.LeaderEpoch, if given, is the only one under which it asks: then a change of leaders ends it.
+//
+// That holds for one Client. Another one, of the program's next run, say, must ask with a higher CoordinatorEpoch, or for a higher
+// producer epoch, as KIP-98 has coordinators and producers do; with TransactionVersion 2 (KIP-890) markers fence themselves.
+//
+// After an *UncertainError the producer must not begin another transaction until a later EndTxn for it has been answered. Two at a
+// time for one producer have no order.
+func (c *Client) EndTxn(ctx context.Context, tp log.TopicPartition, p record.Producer, commit bool, o log.EndTxnOptions) (log.Appended, error) {
+	if err := o.Validate(); err != nil {
+		return nothing, err
+	}
+	got, named := nothing, o.LeaderEpoch
+	err := c.ask(ctx, tp, wanted{request: endTxnIn, epoch: named, again: true}, func(ctx context.Context, r *Remote) error {
+		if named == nil {
+			found, err := r.ListOffsets(ctx, OffsetQuery{At: Latest})
+			if err != nil {
+				return err
+			}
+			o.LeaderEpoch = &found.LeaderEpoch
+		}
+		ctx, cancel := context.WithTimeout(ctx, c.conf.Timeout)
+		defer cancel()
+		var err error
+		got, err = r.EndTxn(ctx, p, commit, o)
+		return err
+	})
+	return got, err
+}
+
+// EndOfEpoch is Handle.EndOfEpoch at the leader.
+func (c *Client) EndOfEpoch(ctx context.Context, tp log.TopicPartition, epoch int32, leaderEpoch *int32) (log.EpochEnd, error) {
+	got := log.EpochEnd{Epoch: -1, End: -1}
+	err := c.ask(ctx, tp, wanted{request: epochIn, epoch: leaderEpoch}, func(ctx context.Context, r *Remote) (err error) {
+		got, err = r.EndOfEpoch(ctx, epoch, leaderEpoch)
+		return err
+	})
+	return got, err
+}
+
+// Status is Handle.Status of the leader: in-sync replicas, what each follower lacks, high watermark, log start and end, epochs. It
+// waits until there is a leader. A node that does not lead is asked by Remote.Status, of a member.
+func (c *Client) Status(ctx context.Context, tp log.TopicPartition) (Status, error) {
+	got := noStatus
+	err := c.ask(ctx, tp, wanted{request: statusOf}, func(ctx context.Context, r *Remote) error {
+		s, err := r.Status(ctx)
+		switch {
+		case err != nil:
+			return err
+		case s.Role != Leader:
+			res := refusal(NotLeaderOrFollower)
+			res.Leader, res.LeaderEpoch = s.Leader, s.LeaderEpoch
+			return by(r.at, refused(tp, statusOf, res))
+		}
+		got = s
+		return nil
+	})
+	return got, err
+}
+
 // Fetch is Handle.Fetch at the leader.
 func (c *Client) Fetch(ctx context.Context, tp log.TopicPartition, offset int64, o FetchOptions) (*Fetched, error) {
 	var got *Fetched
-	err := c.ask(ctx, tp, o.LeaderEpoch, true, func(ctx context.Context, r *Remote) (err error) {
+	err := c.ask(ctx, tp, wanted{request: fetchFrom, epoch: o.LeaderEpoch}, func(ctx context.Context, r *Remote) (err error) {
 		if got, err = r.Fetch(ctx, offset, o); errors.Is(err, OffsetOutOfRange) { // of a follower that is behind, maybe
 			if _, e := r.ListOffsets(ctx, OffsetQuery{At: Earliest}); errors.Is(e, NotLeaderOrFollower) {
 				return e
@@ -165,66 +237,108 @@ func (c *Client) Records(ctx context.Context, tp log.TopicPartition, offset int6
 // ListOffsets is Handle.ListOffsets at the leader.
 func (c *Client) ListOffsets(ctx context.Context, tp log.TopicPartition, q OffsetQuery) (OffsetFound, error) {
 	got := notFound
-	err := c.ask(ctx, tp, q.LeaderEpoch, true, func(ctx context.Context, r *Remote) (err error) {
+	err := c.ask(ctx, tp, wanted{request: offsetIn, epoch: q.LeaderEpoch}, func(ctx context.Context, r *Remote) (err error) {
 		got, err = r.ListOffsets(ctx, q)
 		return err
 	})
 	return got, err
 }
 
-// ask finds the leader. epoch is the one the caller named; again says that a request may be made twice.
-func (c *Client) ask(ctx context.Context, tp log.TopicPartition, epoch *int32, again bool, ask func(context.Context, *Remote) error) error {
+// wanted is what a client asks for.
+type wanted struct {
+	request string // as in RefusedError
+	epoch   *int32 // that the caller named
+	again   bool   // it may be done twice
+}
+
+// ask finds the leader, and asks it.
+func (c *Client) ask(ctx context.Context, tp log.TopicPartition, what wanted, ask func(context.Context, *Remote) error) error {
 	if c == nil || c.node == nil {
 		return ErrNodeClosed
 	}
-	strangers := 0 // nodes in a row that know no such partition
+	if err := tp.Validate(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx) // for Locate, too
+	defer cancel(nil)
+	defer context.AfterFunc(c.node.ctx, func() { cancel(ErrNodeClosed) })()
+	doubt := NoNode // one that may have done what was asked, or may do so yet
+	strangers := 0  // nodes in a row that know no such partition
+	var last error  // of the attempt before
 	for try := 0; ; try++ {
 		at := c.leader(tp, try)
 		err := ask(ctx, &Remote{node: c.node, at: at, tp: tp, once: true})
-		refused, unsure := (*RefusedError)(nil), (*log.UnconfirmedError)(nil)
-		switch {
-		case err == nil:
+		if err == nil {
 			c.leads(tp, at)
 			return nil
-		case c.node.ctx.Err() != nil:
-			return ErrNodeClosed
-		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		}
+		refused, unsure := (*RefusedError)(nil), errors.As(err, new(*UncertainError)) || errors.As(err, new(*log.UnconfirmedError))
+		if unsure {
+			doubt = at
+		}
+		final := func(err error) error {
+			if doubt != NoNode && !unsure {
+				err = &UncertainError{Partition: tp, Node: doubt, Request: what.request, Err: err}
+			}
 			return err
+		}
+		switch {
+		case ctx.Err() != nil && errors.Is(err, ctx.Err()), ctx.Err() != nil && errors.Is(err, ErrNodeClosed):
+			if last != nil {
+				err = fmt.Errorf("%w; before: %w", err, last)
+			}
+			return final(c.over(ctx, err))
 		case errors.As(err, &refused):
 			if strangers++; refused.Code != UnknownTopicOrPartition {
 				strangers = 0
 			}
-			if !mends(refused.Code) || refused.Code == FencedLeaderEpoch && epoch != nil || strangers >= 2*len(c.nodes) {
-				return err
+			if !mends(refused.Code) || refused.Code == FencedLeaderEpoch && what.epoch != nil || strangers >= 2*len(c.nodes) {
+				return final(err)
 			}
-		case errors.As(err, &unsure), errors.As(err, new(*UncertainError)):
-			if !again {
+		case unsure:
+			if !what.again {
 				return err
 			}
 		case !errors.Is(err, NetworkException) && !errors.Is(err, RequestTimedOut):
-			return err
+			return final(err)
 		}
 		known := refused != nil && refused.Leader >= 0 && refused.Leader != at && c.locate(ctx, refused.Leader)
-		if known {
+		switch {
+		case known:
 			c.leads(tp, refused.Leader)
-		} else if refused == nil || refused.Code != NotEnoughReplicas {
+		case refused == nil || !leads(refused.Code) || try%4 == 3: // one that is cut off does not know that it leads no more
 			c.leads(tp, NoNode)
 		}
 		pause := min(c.conf.Backoff<<min(try, 8), 10*c.conf.Backoff)
 		if known && try == 0 {
 			pause = 0
 		}
+		last = err
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		case <-c.node.ctx.Done():
-			timer.Stop()
-			return ErrNodeClosed
+			return final(c.over(ctx, err))
 		}
 	}
+}
+
+// over is the error when nobody waits any more, with what was said last.
+func (c *Client) over(ctx context.Context, last error) error {
+	end := ctx.Err()
+	if c.node.ctx.Err() != nil {
+		end = ErrNodeClosed
+	}
+	if errors.Is(last, end) {
+		return last
+	}
+	return fmt.Errorf("%w: %w", end, last)
+}
+
+// leads says that it is the leader who refuses.
+func leads(code ErrorCode) bool {
+	return code == NotEnoughReplicas || code == OffsetNotAvailable
 }
 
 // mends says that a refusal may be over when it is asked again: of the leader, or a moment later.

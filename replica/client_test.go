@@ -168,7 +168,7 @@ func TestANodeKeepsNothingOfClientsThatHaveGone(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	}
-	for _, m := range []Message{FetchRequest{From: 7, Tag: 1}, FetchResponse{}, ControlRequest{}, EndTxn{}} {
+	for _, m := range []Message{FetchRequest{From: 7, Tag: 1}, FetchResponse{}, ControlRequest{}, ControlAnswer{}} {
 		conn, err := net.Dial("tcp", at[1])
 		require.NoError(t, err)
 		head, _ := appendFrame(appendHello(nil, NoNode, 1), ordersZero, m)

@@ -108,7 +108,7 @@ func ExampleNode() {
 	}
 	// Output:
 	// <nil>
-	// append to jobs-0 refused: NOT_LEADER_OR_FOLLOWER (node 2 leads epoch 1)
+	// append to jobs-0 refused by node 1: NOT_LEADER_OR_FOLLOWER (node 2 leads epoch 1)
 	// <nil>
 	// 0 one <nil>
 	// 1 two <nil>

@@ -22,7 +22,8 @@ func (h *Handle) none() bool { return h == nil || h.r == nil }
 // NotLeaderOrFollower) and the like.
 type RefusedError struct {
 	Partition   log.TopicPartition
-	Request     string // what was asked for: "append to", "end of a transaction in", "fetch from", "end of an epoch in", "offset in", "settings of"
+	Request     string // what was asked for: "append to", "end of a transaction in", "fetch from", "end of an epoch in", "offset in", "status of", "settings of"
+	Node        NodeID // that refused; NoNode: nobody was asked
 	Code        ErrorCode
 	Leader      NodeID // who leads, as far as this replica knows; NoNode
 	LeaderEpoch int32  // its epoch; -1 unknown
@@ -31,7 +32,11 @@ type RefusedError struct {
 
 // Error is one sentence.
 func (e *RefusedError) Error() string {
-	s := fmt.Sprintf("%s %s refused: %s", e.Request, e.Partition, e.Code.String())
+	s := fmt.Sprintf("%s %s refused", e.Request, e.Partition)
+	if e.Node != NoNode {
+		s += fmt.Sprintf(" by node %d", e.Node)
+	}
+	s += ": " + e.Code.String()
 	if (e.Code == NotLeaderOrFollower || e.Code == FencedLeaderEpoch) && e.Leader != NoNode {
 		s += fmt.Sprintf(" (node %d leads epoch %d)", e.Leader, e.LeaderEpoch)
 	}
@@ -138,7 +143,8 @@ func (h *Handle) carry(ctx context.Context, c *call, wait bool) (log.Appended, e
 	case res := <-c.done:
 		request := c.request()
 		r.node.free(c)
-		return outcome(r.tp, request, res)
+		got, err := outcome(r.tp, request, res)
+		return got, by(r.node.conf.Self, err)
 	case <-ctx.Done():
 	}
 	if c.withdraw() {
@@ -147,7 +153,8 @@ func (h *Handle) carry(ctx context.Context, c *call, wait bool) (log.Appended, e
 	c.await() // raw is in use until then
 	select {
 	case res := <-c.done:
-		return c.outcome(r.tp, res)
+		got, err := outcome(r.tp, c.request(), res)
+		return got, by(r.node.conf.Self, err)
 	default:
 	}
 	if c.err != nil {
@@ -188,7 +195,9 @@ func (h *Handle) TopicPartition() log.TopicPartition {
 // LastError says why.
 func (h *Handle) Status() Status {
 	if h.none() {
-		return Status{Leader: NoNode, LeaderEpoch: -1, PartitionEpoch: -1, EpochStart: -1, Removal: -1, LastError: ErrNoReplica}
+		s := noStatus
+		s.LastError = ErrNoReplica
+		return s
 	}
 	r := h.r
 	r.coreMu.Lock()
@@ -196,15 +205,20 @@ func (h *Handle) Status() Status {
 	if r.core != nil {
 		return r.adds(r.core.Status())
 	}
-	s := Status{Phase: "opening", Leader: NoNode, LeaderEpoch: -1, PartitionEpoch: -1, EpochStart: -1, Removal: -1}
+	s := noStatus
+	s.Phase = "opening"
 	if r.err != nil {
 		s.Role, s.Phase, s.LastError = Failed, "", r.err
 	}
 	return r.adds(s)
 }
 
+// noStatus is that of a replica of which nothing is known.
+var noStatus = Status{Node: NoNode, Leader: NoNode, LeaderEpoch: -1, PartitionEpoch: -1, EpochStart: -1, Removal: -1}
+
 // adds says what the core does not know: how far a removal is, and how the log fares. Under coreMu.
 func (r *runner) adds(s Status) Status {
+	s.Node, s.At = r.node.conf.Self, time.Now()
 	s.LogFailures, s.Reopening = r.mend.failures, r.mend.at
 	s.Deleting, s.DeleteFailures = r.going.leaving, r.going.failures
 	if r.going.err != nil {
@@ -288,10 +302,6 @@ func (c *call) answer(r *runner, res Result) {
 	<-r.slots
 }
 
-func (c *call) outcome(tp log.TopicPartition, res Result) (log.Appended, error) {
-	return outcome(tp, c.request(), res)
-}
-
 // outcome is a Result as a Go caller wants it.
 func outcome(tp log.TopicPartition, request string, res Result) (log.Appended, error) {
 	got := log.Appended{Base: res.Base, Last: res.Last, AppendTime: res.AppendTime, LogStart: res.LogStart, Duplicate: res.Duplicate}
@@ -310,7 +320,15 @@ func outcome(tp log.TopicPartition, request string, res Result) (log.Appended, e
 }
 
 func refused(tp log.TopicPartition, request string, res Result) *RefusedError {
-	return &RefusedError{Partition: tp, Request: request, Code: res.Err, Leader: res.Leader, LeaderEpoch: res.LeaderEpoch, Cause: res.Cause}
+	return &RefusedError{Partition: tp, Request: request, Node: NoNode, Code: res.Err, Leader: res.Leader, LeaderEpoch: res.LeaderEpoch, Cause: res.Cause}
+}
+
+// by says who refused.
+func by(node NodeID, err error) error {
+	if e, ok := err.(*RefusedError); ok {
+		e.Node = node
+	}
+	return err
 }
 
 // Values of RefusedError.Request.
@@ -320,6 +338,7 @@ const (
 	fetchFrom  = "fetch from"
 	epochIn    = "end of an epoch in"
 	offsetIn   = "offset in"
+	statusOf   = "status of"
 	settingsOf = "settings of"
 )
 

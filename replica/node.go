@@ -375,8 +375,14 @@ func (n *Node) deliver(e Envelope) {
 		case !r.post(mail{event: m, remote: true, from: e.From}): // it is not in the log, and can be asked for again
 			n.answer(e.From, e.Partition, m.Tag, true, refusal(RequestTimedOut))
 		}
+	case StatusRequest:
+		if r != nil {
+			n.answer(e.From, e.Partition, m.Tag, true, r.told())
+			return
+		}
+		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
 	case Lost:
-		n.lost(e.From)
+		n.lost(e.From, m.Why)
 	case EndTxn:
 		m.From = e.From
 		if r != nil {
@@ -415,12 +421,12 @@ func (n *Node) answerBy(on passing, to NodeID, tp log.TopicPartition, tag uint64
 }
 
 // lost has whoever waits for an answer of a node ask again.
-func (n *Node) lost(node NodeID) {
+func (n *Node) lost(node NodeID, why error) {
 	n.asking.Lock()
 	for _, w := range n.awaited {
 		if w.from == node {
 			select {
-			case w.lost <- struct{}{}:
+			case w.lost <- why:
 			default:
 			}
 		}

@@ -29,7 +29,7 @@ func (q OffsetQuery) validate(tp log.TopicPartition) error {
 	case q.Isolation > log.ReadCommitted:
 		return &log.ConfigError{Field: "OffsetQuery.Isolation", Value: strconv.Itoa(int(q.Isolation)), Reason: "a consumer's is ReadUncommitted or ReadCommitted"}
 	case q.At < MaxTime:
-		return &RefusedError{Partition: tp, Request: offsetIn, Code: InvalidRequest, Leader: NoNode, LeaderEpoch: -1}
+		return &RefusedError{Partition: tp, Request: offsetIn, Node: NoNode, Code: InvalidRequest, Leader: NoNode, LeaderEpoch: -1}
 	}
 	return nil
 }
@@ -57,7 +57,8 @@ func (h *Handle) ListOffsets(ctx context.Context, q OffsetQuery) (OffsetFound, e
 		return notFound, err
 	}
 	res, err := h.ask(ctx, q.request())
-	return offsetFound(h.r.tp, res, err)
+	found, err := offsetFound(h.r.tp, res, err)
+	return found, by(h.r.node.conf.Self, err)
 }
 
 // ListOffsets is Handle.ListOffsets at the other node.
@@ -73,7 +74,8 @@ func (r *Remote) ListOffsets(ctx context.Context, q OffsetQuery) (OffsetFound, e
 		e.Tag = tag
 		return e
 	})
-	return offsetFound(r.tp, res, err)
+	found, err := offsetFound(r.tp, res, err)
+	return found, by(r.at, err)
 }
 
 func offsetFound(tp log.TopicPartition, res Result, err error) (OffsetFound, error) {

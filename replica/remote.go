@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -45,7 +46,8 @@ func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetc
 	if err != nil {
 		return nil, err
 	}
-	return fetched(r.tp, &e, res)
+	f, err := fetched(r.tp, &e, res)
+	return f, by(r.at, err)
 }
 
 // EndOfEpoch is Handle.EndOfEpoch at the other node.
@@ -56,14 +58,18 @@ func (r *Remote) EndOfEpoch(ctx context.Context, epoch int32, leaderEpoch *int32
 	res, err := r.node.ask(ctx, r.at, r.tp, asking{once: r.once}, func(tag uint64) Message {
 		return EpochRequest{From: NoNode, Tag: tag, LeaderEpoch: given(leaderEpoch), Epoch: epoch}
 	})
-	return epochEnd(r.tp, res, err)
+	end, err := epochEnd(r.tp, res, err)
+	return end, by(r.at, err)
 }
 
 // EndTxn is Handle.EndTxn at the other node. When it has been answered, no copy of the request that is still on its way can end
 // the producer's next transaction: a request that arrives after a later one of the same producer is not carried out, and only
-// the answer to what was sent last counts; the pause before it is sent again doubles. If ctx ends before the answer, it is unknown
-// whether the marker is in the log, or will be: until a later EndTxn for this producer has been answered, the producer must not
-// begin another transaction.
+// the answer to what was sent last counts; the pause before it is sent again doubles.
+//
+// If ctx ends before the answer the error is an *UncertainError: it is unknown whether the marker is in the log, or will be. Until
+// a later EndTxn for this producer has been answered, the producer must not begin another transaction. The later one must be under
+// the same leader, and o.LeaderEpoch say so, or under a newer one: a node whose turn to lead comes again does not know what was
+// answered elsewhere meanwhile, and the epoch is all that keeps a late copy off. Client.EndTxn sees to that by itself.
 func (r *Remote) EndTxn(ctx context.Context, p record.Producer, commit bool, o log.EndTxnOptions) (log.Appended, error) {
 	if r.none() {
 		return nothing, ErrNodeClosed
@@ -75,14 +81,15 @@ func (r *Remote) EndTxn(ctx context.Context, p record.Producer, commit bool, o l
 	if deadline, ok := ctx.Deadline(); ok {
 		m.Timeout = max(time.Until(deadline), 1)
 	}
-	res, err := r.node.ask(ctx, r.at, r.tp, asking{lastCounts: true}, func(tag uint64) Message {
+	res, err := r.node.ask(ctx, r.at, r.tp, asking{once: r.once, lastCounts: true}, func(tag uint64) Message {
 		m.Tag, m.BrokerEpoch = tag, r.node.brokerEpoch()
 		return m
 	})
 	if err != nil {
-		return nothing, err
+		return nothing, r.unsure(endTxnIn, err)
 	}
-	return outcome(r.tp, endTxnIn, res)
+	got, err := outcome(r.tp, endTxnIn, res)
+	return got, by(r.at, err)
 }
 
 // marker is the request of a marker.
@@ -109,8 +116,36 @@ func (n *Node) brokerEpoch() int64 {
 // awaited is who waits for the Answer of a node.
 type awaited struct {
 	from   NodeID
-	answer chan Message  // of capacity 1; what comes second is not needed
-	lost   chan struct{} // of capacity 1: the transport says that the answer may not come
+	answer chan Message // of capacity 1; what comes second is not needed
+	lost   chan error   // of capacity 1: the transport says that the answer may not come, and why, if it knows
+}
+
+// UnansweredError says that no answer came of what changes nothing: it can be asked again.
+type UnansweredError struct {
+	Partition log.TopicPartition
+	Node      NodeID // that was asked
+	// Err is ctx's, NetworkException when the connection broke or could not be made, RequestTimedOut, or ErrNodeClosed; with what the
+	// transport says of it, as text.
+	Err error
+}
+
+// Error is one sentence.
+func (e *UnansweredError) Error() string {
+	if e.Partition == (log.TopicPartition{}) {
+		return fmt.Sprintf("replica: node %d has not answered: %v", e.Node, e.Err)
+	}
+	return fmt.Sprintf("replica: node %d has not answered about %s: %v", e.Node, e.Partition, e.Err)
+}
+
+// Unwrap gives the reason.
+func (e *UnansweredError) Unwrap() error { return e.Err }
+
+// unsure is what became of a request that changes something, when there was no answer.
+func (r *Remote) unsure(request string, err error) error {
+	if e := (*UnansweredError)(nil); errors.As(err, &e) {
+		return &UncertainError{r.tp, r.at, request, e.Err}
+	}
+	return err // nothing was sent
 }
 
 // asking is how a request is repeated until it is answered.
@@ -167,7 +202,14 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 	if err := n.mayAsk(ctx); err != nil {
 		return nil, err
 	}
-	wait := awaited{at, make(chan Message, 1), make(chan struct{}, 1)}
+	wait := awaited{at, make(chan Message, 1), make(chan error, 1)}
+	var why error // the transport gave last
+	gone := func(err error) error {
+		if why != nil {
+			err = fmt.Errorf("%w: %v", err, why) // what it is itself, a time limit of its own, say, is not the caller's
+		}
+		return &UnansweredError{Partition: tp, Node: at, Err: err}
+	}
 	pause := longer(how.patience, n.conf.Config.withDefaults().FetchLimit)
 	var tags []uint64
 	forget := func() {
@@ -193,12 +235,15 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 			return m, nil
 		case <-again.C:
 			if how.once {
-				return nil, fmt.Errorf("replica: node %d has not answered about %s: %w", at, tp, RequestTimedOut)
+				return nil, gone(RequestTimedOut)
 			}
-		case <-wait.lost:
+		case reason := <-wait.lost:
 			again.Stop()
+			if reason != nil {
+				why = reason
+			}
 			if how.once {
-				return nil, fmt.Errorf("replica: the connection to node %d broke: %w", at, NetworkException)
+				return nil, gone(NetworkException)
 			}
 			breath := time.NewTimer(min(n.conf.Config.withDefaults().Backoff, pause)) // the answer may be here, or the node down
 			select {
@@ -208,17 +253,17 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 			case <-breath.C:
 			case <-ctx.Done():
 				breath.Stop()
-				return nil, fmt.Errorf("replica: node %d has not answered about %s: %w", at, tp, ctx.Err())
+				return nil, gone(ctx.Err())
 			case <-n.ctx.Done():
 				breath.Stop()
-				return nil, ErrNodeClosed
+				return nil, gone(ErrNodeClosed)
 			}
 		case <-ctx.Done():
 			again.Stop()
-			return nil, fmt.Errorf("replica: node %d has not answered about %s: %w", at, tp, ctx.Err())
+			return nil, gone(ctx.Err())
 		case <-n.ctx.Done():
 			again.Stop()
-			return nil, ErrNodeClosed
+			return nil, gone(ErrNodeClosed)
 		}
 		if how.lastCounts {
 			forget()

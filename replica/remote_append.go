@@ -73,13 +73,14 @@ func (r *Remote) Produce(ctx context.Context, raw []byte, acks int8, o ProduceOp
 		return m
 	})
 	if err != nil {
-		return nothing, &UncertainError{r.tp, r.at, appendTo, err}
+		return nothing, r.unsure(appendTo, err)
 	}
-	return outcome(r.tp, appendTo, res)
+	got, err := outcome(r.tp, appendTo, res)
+	return got, by(r.at, err)
 }
 
 func notABatch(tp log.TopicPartition, err error) *RefusedError {
-	return &RefusedError{Partition: tp, Request: appendTo, Code: CorruptMessage, Leader: NoNode, LeaderEpoch: -1, Cause: err}
+	return &RefusedError{Partition: tp, Request: appendTo, Node: NoNode, Code: CorruptMessage, Leader: NoNode, LeaderEpoch: -1, Cause: err}
 }
 
 // appendFor carries out what another node asks for. What is a copy of a request was answered, or will be.

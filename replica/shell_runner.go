@@ -258,7 +258,7 @@ func (r *runner) take(m mail) {
 			}
 			return
 		case EndTxn:
-			if r.ends.old(&e) {
+			if r.ends.late(&e) {
 				return
 			}
 			tag, ok := r.remote(m.from, e.Tag, true)

@@ -28,8 +28,11 @@ func (r Role) String() string {
 	return "unknown"
 }
 
-// Status is a replica as it stands, for tools, tests and invariants. It is a copy.
+// Status is a replica as it stands, for tools, tests and invariants. It is a copy. Where it comes from another node its times are by
+// that node's clock: At says what that showed.
 type Status struct {
+	Node   NodeID    // whose replica it is
+	At     time.Time // when it was so; of a Partition's zero
 	Role   Role
 	Active bool // a leader whose epoch is in its log, a follower that fetches or will
 	// Phase is a follower's "fetching", "appending", "truncating" or "waiting" (back-off), a leader's "assigning" or "leading", the
@@ -117,7 +120,7 @@ type Counts struct {
 // Status copies the state. It allocates; it is not for every step.
 func (p *Partition) Status() Status {
 	s := Status{
-		Role: p.role, TopicID: p.topicID, Leader: p.leader, LeaderEpoch: p.leaderEpoch, PartitionEpoch: p.partitionEpoch,
+		Node: p.conf.Self, Role: p.role, TopicID: p.topicID, Leader: p.leader, LeaderEpoch: p.leaderEpoch, PartitionEpoch: p.partitionEpoch,
 		EpochStart: -1, Recovering: p.recovering,
 		Replicas: slices.Clone(p.replicas), Adding: slices.Clone(p.adding), Removing: slices.Clone(p.removing),
 		Offsets: p.state.Offsets, HighWatermark: p.hw, Persisted: p.persisted, LowWatermark: p.state.LogStart, Removal: p.removal,

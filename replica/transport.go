@@ -21,8 +21,8 @@ type Transport interface {
 }
 
 // Message is what nodes say to each other: a FetchRequest and its FetchResponse between replicas; a consumer's FetchRequest (From
-// is NoNode), an EpochRequest, an OffsetRequest, an AppendRequest, an EndTxn and their Answer between a client of one node and
-// a replica of another; a ControlRequest and its ControlAnswer between a node and the one whose controller rules.
+// is NoNode), an EpochRequest, an OffsetRequest, a StatusRequest, an AppendRequest, an EndTxn and their Answer between a client of one
+// node and a replica of another; a ControlRequest and its ControlAnswer between a node and the one whose controller rules.
 type Message interface {
 	Event
 	message()
@@ -38,7 +38,9 @@ func (Answer) message()        {}
 
 // Lost is what a Transport itself says, and never sends: messages between this node and Envelope.From may be lost, because a
 // connection broke, say. What waits for an answer of that node asks again at once. One that does not know never says it.
-type Lost struct{}
+type Lost struct {
+	Why error // for the error of who does not ask again; nil: unknown
+}
 
 func (Lost) event()   {}
 func (Lost) message() {}

@@ -53,7 +53,7 @@ func (t *TCP) answerOn(c net.Conn, p *tcpPeer, done <-chan struct{}) {
 			err = t.write(c, o)
 		}
 		if err != nil {
-			_ = c.Close() // the client asks again, on another one
+			_ = sever(c) // the client asks again, on another one
 			return
 		}
 	}
@@ -64,7 +64,7 @@ func ofClient(m Message) bool {
 	switch m := m.(type) {
 	case FetchRequest:
 		return m.From == NoNode
-	case EpochRequest, OffsetRequest, AppendRequest, Answer, ping:
+	case EpochRequest, OffsetRequest, StatusRequest, AppendRequest, EndTxn, Answer, ping:
 		return true
 	}
 	return false
@@ -78,7 +78,7 @@ func dialTCP(c TCPConfig) *TCP {
 
 func newTCP(l net.Listener, c TCPConfig) *TCP {
 	t := &TCP{conf: c.withDefaults(), listener: l, peers: make(map[NodeID]*tcpPeer), conns: make(map[net.Conn]*caller),
-		losses: make(chan struct{}, 1), lost: make(map[NodeID]bool), served: make(chan struct{})}
+		losses: make(chan struct{}, 1), lost: make(map[NodeID]error), served: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for node, addr := range c.Peers {
 		t.SetPeer(node, addr)
@@ -89,11 +89,15 @@ func newTCP(l net.Listener, c TCPConfig) *TCP {
 
 // listen delivers what comes on a connection until it ends or what comes is no message. client: one end of it is a client.
 func (t *TCP) listen(c net.Conn, r *bufio.Reader, from NodeID, client bool) error {
+	limit := c.SetReadDeadline
+	if !client { // nothing is sent on it, but for what TLS may have to say to what comes
+		limit = c.SetDeadline
+	}
 	for t.await() {
-		if err := c.SetReadDeadline(time.Now().Add(t.conf.Idle)); err != nil {
+		if err := limit(time.Now().Add(t.conf.Idle)); err != nil {
 			return err
 		}
-		body, err := readFrame(r, t.conf.MaxFrame, &t.coming, func() error { return c.SetReadDeadline(time.Now().Add(t.conf.Write)) })
+		body, err := readFrame(r, t.conf.MaxFrame, &t.coming, func() error { return limit(time.Now().Add(t.conf.Write)) })
 		if err != nil {
 			return err
 		}
@@ -107,7 +111,7 @@ func (t *TCP) listen(c net.Conn, r *bufio.Reader, from NodeID, client bool) erro
 		if p, is := m.(ping); !is {
 			t.hand(Envelope{From: from, Partition: tp, Message: t.conf.fit(m)})
 		} else if p.lost && from >= 0 {
-			t.lose(from)
+			t.lose(from, nil)
 		}
 	}
 	return ErrTransportClosed

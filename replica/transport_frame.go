@@ -34,12 +34,14 @@ const (
 	frameAppend   byte = 8
 	frameOffset   byte = 9
 	framePing     byte = 10 // the sender is there; without a partition
+	frameStatus   byte = 11
 
 	frameHead    = 1 + 2 + 4
 	fetchSize    = 8*8 + 16 + 4*2 + 2 // of the fields of a FetchRequest
 	epochSize    = 8 + 4*2
 	appendSize   = 8*3 + 4 + 1 // and the records
 	offsetSize   = 8*2 + 4 + 1
+	statusSize   = 8
 	causeSize    = 4 + 2 // before the text
 	endTxnSize   = 8*4 + 4*2 + 2 + 2
 	abortedSize  = 8 * 4
@@ -113,6 +115,8 @@ func appendFrame(b []byte, tp log.TopicPartition, m Message) (head, raw []byte) 
 		w.i64(int64(m.Tag), m.At)
 		w.i32(m.LeaderEpoch)
 		w.b = append(w.b, byte(m.Isolation))
+	case StatusRequest:
+		w.i64(int64(m.Tag))
 	case Answer:
 		w.result(m.Tag, &m.Result)
 		w.cause(m.Result.Cause)
@@ -148,6 +152,8 @@ func kindOf(m Message) byte {
 		return frameOffset
 	case ping:
 		return framePing
+	case StatusRequest:
+		return frameStatus
 	case ControlRequest:
 		return frameControl
 	case ControlAnswer:
@@ -194,6 +200,9 @@ func decodeFrame(b []byte) (tp log.TopicPartition, m Message, err error) {
 			err = fmt.Errorf("%w: a question for an offset with an unknown field", ErrFrame)
 		}
 		m = q
+	case kind == frameStatus && len(b) == statusSize:
+		r := reader{b}
+		m = StatusRequest{From: NoNode, Tag: uint64(r.i64())}
 	case kind == framePing && len(b) == 1:
 		m = ping{lost: b[0] != 0}
 	case kind == frameAnswer && len(b) >= responseSize+causeSize+4:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"testing"
@@ -149,6 +150,29 @@ func TestRecordsThatWaitForAPeerAreBounded(t *testing.T) {
 	}
 	require.LessOrEqual(t, tcp.peers[2].bytes.Load(), int64(4<<20))
 	require.LessOrEqual(t, len(tcp.peers[2].queue), 8)
+}
+
+// Nothing comes on a connection that a node makes; of one that says something all the same there is another attempt, and no more.
+func TestAPeerThatTalksBackIsLeft(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	tcp, err := ListenTCP("127.0.0.1:0", TCPConfig{Self: 1, Backoff: time.Millisecond, Peers: map[NodeID]string{2: l.Addr().String()}})
+	require.NoError(t, err)
+	defer tcp.Close()
+	for range 3 {
+		tcp.Send(2, ordersZero, EpochRequest{From: NoNode})
+		c, err := l.Accept()
+		require.NoError(t, err)
+		_, err = c.Write([]byte("what?"))
+		require.NoError(t, err)
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
+		for err == nil {
+			_, err = c.Read(make([]byte, 100))
+		}
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.NoError(t, c.Close())
+	}
 }
 
 // wired are nodes over TCP.

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// lose has the node told that messages to or from another may be lost. It never blocks.
-func (t *TCP) lose(node NodeID) {
+// lose has the node told that messages to or from another may be lost, and why, if that is known. It never blocks.
+func (t *TCP) lose(node NodeID, why error) {
 	t.mu.Lock()
-	t.lost[node] = true
+	if t.lost[node] == nil {
+		t.lost[node] = why
+	}
 	t.mu.Unlock()
 	select {
 	case t.losses <- struct{}{}:
@@ -29,10 +31,10 @@ func (t *TCP) tellLosses() {
 		}
 		t.mu.Lock()
 		lost := t.lost
-		t.lost = make(map[NodeID]bool)
+		t.lost = make(map[NodeID]error)
 		t.mu.Unlock()
-		for node := range lost {
-			t.hand(Envelope{From: node, Message: Lost{}})
+		for node, why := range lost {
+			t.hand(Envelope{From: node, Message: Lost{why}})
 		}
 	}
 }
@@ -41,9 +43,9 @@ func (t *TCP) tellLosses() {
 const redials = 100
 
 // owe notes that messages to a peer were lost, answers it waits for among them, and says when to call it for that alone.
-func (t *TCP) owe(p *tcpPeer, tries *int) <-chan time.Time {
+func (t *TCP) owe(p *tcpPeer, tries *int, why error) <-chan time.Time {
 	p.owes.Store(true)
-	t.lose(p.to)
+	t.lose(p.to, why)
 	if *tries++; *tries > redials {
 		return nil
 	}

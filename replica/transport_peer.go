@@ -10,13 +10,27 @@ import (
 // send is the goroutine of one peer: it connects when there is something to say, and says it.
 func (t *TCP) send(p *tcpPeer) {
 	var c net.Conn
-	var gone chan struct{} // closed when the peer has ended c
+	var made time.Time
+	var gone chan error // the peer has ended c
 	failures, told := 0, ""
 	failed := func(err error) {
 		if s := err.Error(); s != told {
 			told = s
 			_ = t.trouble(p.to, fmt.Errorf("replica: node %d cannot be reached: %w", p.to, err))
 		}
+	}
+	brief, alerted := 0, "" // connections in a row that the peer ended soon, and what it said
+	ended := func(err error) (on bool) {
+		if time.Since(made) >= t.conf.Dial {
+			brief, alerted = 0, ""
+		} else if brief++; brief > 1 && !t.pause(t.conf.Backoff<<min(brief-2, 5)) { // it may not want to have this one
+			return false
+		}
+		if s := err.Error(); alert(err) && s != alerted {
+			alerted = s
+			failed(err)
+		}
+		return true
 	}
 	defer func() {
 		if c != nil {
@@ -39,10 +53,13 @@ func (t *TCP) send(p *tcpPeer) {
 				continue
 			}
 		case <-again:
-		case <-gone:
+		case err := <-gone:
 			t.drop(c)
 			c, gone = nil, nil
-			again = t.owe(p, &tries)
+			again = t.owe(p, &tries, err)
+			if !ended(err) {
+				return
+			}
 			continue
 		case <-t.ctx.Done():
 			return
@@ -51,24 +68,31 @@ func (t *TCP) send(p *tcpPeer) {
 			var err error
 			if c, err = t.dial(p); err != nil {
 				failed(err)
+				again = t.owe(p, &tries, err) // o is lost
 				if !t.pause(t.conf.Backoff << min(failures, 5)) {
 					return
 				}
 				failures++
-				again = t.owe(p, &tries)
-				continue // o is lost
+				continue
 			}
-			gone = t.watch(c, p.to)
+			made, gone = time.Now(), t.watch(c, p.to)
 		}
 		err := t.confess(c, p)
 		if err == nil {
 			err = t.write(c, o)
 		}
 		if err != nil {
-			failed(err)
 			t.drop(c)
+			if why := <-gone; alert(why) { // it came before this end noticed
+				err = why
+			} else {
+				failed(err)
+			}
 			c, gone = nil, nil
-			again = t.owe(p, &tries)
+			again = t.owe(p, &tries, err)
+			if !ended(err) {
+				return
+			}
 			continue
 		}
 		again, tries = nil, 0
@@ -78,17 +102,9 @@ func (t *TCP) send(p *tcpPeer) {
 
 // dial connects and introduces itself.
 func (t *TCP) dial(p *tcpPeer) (net.Conn, error) {
-	p.mu.Lock()
-	addr := p.addr
-	p.mu.Unlock()
-	d := net.Dialer{Timeout: t.conf.Dial}
-	c, err := d.DialContext(t.ctx, "tcp", addr)
+	c, err := t.connect(p)
 	if err != nil {
 		return nil, err
-	}
-	if !t.track(c, true) {
-		_ = c.Close()
-		return nil, ErrTransportClosed
 	}
 	if err = c.SetWriteDeadline(time.Now().Add(t.conf.Write)); err == nil {
 		_, err = c.Write(appendHello(nil, t.conf.Self, p.to))
@@ -102,16 +118,19 @@ func (t *TCP) dial(p *tcpPeer) (net.Conn, error) {
 
 // watch sees to it that the end of a connection is noticed before something is written into the void: nothing ever comes on
 // one that this side made, unless it is a client's.
-func (t *TCP) watch(c net.Conn, to NodeID) chan struct{} {
-	gone := make(chan struct{})
+func (t *TCP) watch(c net.Conn, to NodeID) chan error {
+	gone := make(chan error, 1)
 	t.all.Go(func() {
-		defer close(gone)
 		if t.conf.Self == NoNode {
-			_ = t.listen(c, bufio.NewReader(c), to, true)
+			gone <- t.listen(c, bufio.NewReader(c), to, true)
 			return
 		}
 		var b [1]byte
-		_, _ = c.Read(b[:])
+		_, err := c.Read(b[:])
+		if err == nil {
+			err = fmt.Errorf("%w: node %d answers where nothing is asked", ErrFrame, to)
+		}
+		gone <- err
 	})
 	return gone
 }

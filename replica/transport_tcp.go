@@ -3,7 +3,7 @@ package replica
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -35,9 +35,24 @@ type TCPConfig struct {
 	// MaxConns is how many connections of others are open at a time, 1024; then those go first that have not said which node they
 	// are, those of a Client among them. Of one node it is a few: the oldest goes.
 	MaxConns int
-	// Trouble is told why a node cannot be reached, when it begins and when the reason is another, and of nodes that take this one
-	// for another. It is called by the goroutines of the connections, which wait for it. What is lost is asked again all the same.
+	// Trouble is told why a node cannot be reached, when it begins and when the reason is another, of nodes that take this one for
+	// another, and, every ten seconds at most, of who was not let in (NoNode if it has not said which node it is). It is called by the
+	// goroutines of the connections, which wait for it. What is lost is asked again all the same.
 	Trouble func(node NodeID, err error)
+
+	// TLS, if given, is used both ways: as a server's with those who connect, so it needs Certificates, and as a client's with those
+	// that are connected to, whose host is the ServerName unless that is set. For nodes and clients that prove who they are it has
+	// ClientAuth RequireAndVerifyClientCert, ClientCAs and RootCAs. The handshake must be over within Dial. nil: plain TCP, unless the
+	// listener (NewTCP) and DialContext bring TLS of their own.
+	TLS *tls.Config
+	// Admit says whether who is at the other end may be that node, or with NoNode a client; an error ends the connection. It is asked
+	// for each connection, those this node makes too, before anything is said or believed, and may block for no longer than Dial. With
+	// TLS the handshake is over, and c a *tls.Conn, whose ConnectionState has the certificates. nil: a certificate that TLS has verified
+	// is good for any node, and without TLS everybody is believed.
+	Admit func(node NodeID, c net.Conn) error
+	// DialContext makes the connections, in place of a net.Dialer: from an address of one's own, through a proxy. network is "tcp",
+	// addr that of the peer. ctx ends after Dial, or with Close, which waits for it.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 func (c TCPConfig) withDefaults() TCPConfig {
@@ -88,10 +103,10 @@ func (c *TCPConfig) fit(m Message) Message {
 	return m
 }
 
-// TCP is a Transport over plain TCP: one connection each way between two nodes, made when there is something to send, and
-// made again with a growing pause. It neither encrypts nor authenticates: it believes the number a peer gives, and is for
-// networks where that will do. All methods are safe for concurrent use. One that is nil, or that ListenTCP has not made, is closed
-// (ErrTransportClosed).
+// TCP is a Transport over TCP: one connection each way between two nodes, made when there is something to send, and made again
+// with a growing pause. Without TCPConfig.TLS it neither encrypts nor authenticates, and without Admit it believes the number a peer
+// gives: whoever reaches it can be a follower, or the controller. That is for networks where it will do. All methods are safe for
+// concurrent use. One that is nil, or that neither ListenTCP nor NewTCP has made, is closed (ErrTransportClosed).
 type TCP struct {
 	conf     TCPConfig
 	listener net.Listener
@@ -108,8 +123,10 @@ type TCP struct {
 	served     chan struct{}  // closed when somebody does
 	closed     bool
 
+	refused time.Time // when Trouble was last told of one who was not let in
+
 	losses chan struct{} // of capacity 1: someone is in lost
-	lost   map[NodeID]bool
+	lost   map[NodeID]error
 
 	coming atomic.Int64 // bytes of messages that have not come whole
 
@@ -131,18 +148,40 @@ type outgoing struct {
 	m  Message
 }
 
-// ListenTCP begins to listen on addr ("host:port"; port 0 takes a free one).
+// ListenTCP begins to listen on addr ("host:port"; port 0 takes a free one). *NodeConfigError, or net.Listen's error.
 func ListenTCP(addr string, c TCPConfig) (*TCP, error) {
-	if c.Self < 0 {
-		return nil, fmt.Errorf("replica: TCPConfig.Self: %d is no node", c.Self)
+	if err := c.validate(); err != nil {
+		return nil, err
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("replica: listen for other nodes: %w", err)
 	}
+	return NewTCP(l, c)
+}
+
+// NewTCP is ListenTCP on a listener that the caller has made, one of package tls or one that looks at addresses, say. Close closes
+// it. *NodeConfigError, and then l is still the caller's.
+func NewTCP(l net.Listener, c TCPConfig) (*TCP, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if l == nil {
+		return nil, &NodeConfigError{"TCP", "needs a listener"}
+	}
 	t := newTCP(l, c)
 	t.all.Go(t.accept)
 	return t, nil
+}
+
+func (c *TCPConfig) validate() error {
+	if c.Self < 0 {
+		return &NodeConfigError{"TCPConfig.Self", fmt.Sprintf("must not be negative, as %d is", c.Self)}
+	}
+	if s := c.TLS; s != nil && len(s.Certificates) == 0 && s.GetCertificate == nil && s.GetConfigForClient == nil {
+		return &NodeConfigError{"TCPConfig.TLS", "has no certificate for those who connect"}
+	}
+	return nil
 }
 
 // Addr is where it listens.
@@ -194,14 +233,14 @@ func (t *TCP) Send(to NodeID, tp log.TopicPartition, m Message) {
 	p := t.peers[to]
 	t.mu.Unlock()
 	if p == nil {
-		t.lose(to)
+		t.lose(to, errPeer)
 		return
 	}
 	size := recordsOf(m)
 	if n := p.bytes.Add(size); n > size && n > 4*int64(t.conf.MaxFrame) {
 		p.bytes.Add(-size)
 		p.owes.Store(true)
-		t.lose(to)
+		t.lose(to, errBehind)
 		return
 	}
 	select {
@@ -209,9 +248,14 @@ func (t *TCP) Send(to NodeID, tp log.TopicPartition, m Message) {
 	default: // it is behind, and will be asked again
 		p.bytes.Add(-size)
 		p.owes.Store(true)
-		t.lose(to)
+		t.lose(to, errBehind)
 	}
 }
+
+var (
+	errPeer   = errors.New("nobody has said where it is")
+	errBehind = errors.New("too much waits to be sent")
+)
 
 // recordsOf is how many bytes of records a message has.
 func recordsOf(m Message) int64 {
@@ -287,7 +331,7 @@ func (t *TCP) Close() error {
 	}
 	t.closed = true
 	for c := range t.conns {
-		_ = c.Close()
+		_ = sever(c)
 	}
 	t.mu.Unlock()
 	t.cancel()
@@ -318,7 +362,7 @@ func (t *TCP) accept() {
 		switch {
 		case t.ctx.Err() != nil:
 			if err == nil {
-				_ = c.Close()
+				_ = sever(c)
 			}
 			return
 		case err != nil: // out of file descriptors, say: it may pass
@@ -326,7 +370,7 @@ func (t *TCP) accept() {
 				return
 			}
 		case !t.track(c, false):
-			_ = c.Close()
+			_ = sever(c)
 		default:
 			t.all.Go(func() {
 				defer t.drop(c)
@@ -338,10 +382,11 @@ func (t *TCP) accept() {
 
 // receive delivers what comes on a connection until it ends or what comes is no message.
 func (t *TCP) receive(c net.Conn) error {
-	r := bufio.NewReaderSize(c, 64<<10)
-	if err := c.SetReadDeadline(time.Now().Add(t.conf.Dial)); err != nil {
+	c, err := t.accepted(c)
+	if err != nil {
 		return err
 	}
+	r := bufio.NewReaderSize(c, 64<<10)
 	var hello [helloSize]byte
 	if _, err := io.ReadFull(r, hello[:]); err != nil {
 		return err
@@ -353,13 +398,19 @@ func (t *TCP) receive(c net.Conn) error {
 	if to != t.conf.Self {
 		return t.trouble(from, fmt.Errorf("replica: node %d, at %s, takes node %d for node %d", from, c.RemoteAddr(), t.conf.Self, to))
 	}
+	if err := t.admit(from, c); err != nil {
+		return t.turnedAway(from, c, err)
+	}
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
 	if from == NoNode {
 		number, end := t.client(c)
 		defer end()
 		return t.listen(c, r, number, true)
 	}
 	t.introduce(c, from)
-	defer t.lose(from)
+	defer t.lose(from, nil)
 	return t.listen(c, r, from, false)
 }
 
@@ -369,46 +420,6 @@ func (t *TCP) trouble(node NodeID, err error) error {
 		t.conf.Trouble(node, err)
 	}
 	return err
-}
-
-// ErrTransportFull: more is coming in at a time than may.
-var ErrTransportFull = errors.New("replica: too much is coming in at a time")
-
-// readFrame reads one frame into a buffer of its own. It allocates only what has come, or a piece ahead of it, which counts as
-// coming until the frame is there.
-func readFrame(r io.Reader, limit int, coming *atomic.Int64, begun func() error) ([]byte, error) {
-	var length [4]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(length[:])
-	if n < frameHead || int64(n) > int64(limit) {
-		return nil, fmt.Errorf("%w: %d bytes, of at most %d", ErrFrame, n, limit)
-	}
-	if err := begun(); err != nil {
-		return nil, err
-	}
-	const piece, pieces = 16 << 10, 1 << 20 // most frames, and what the next step is when it was not
-	counted := int64(0)
-	defer func() { coming.Add(-counted) }()
-	body := make([]byte, min(int(n), piece))
-	for have := 0; ; {
-		if _, err := io.ReadFull(r, body[have:]); err != nil {
-			return nil, err
-		}
-		if have = len(body); have == int(n) {
-			return body, nil
-		}
-		size := min(int64(n), max(2*int64(have), pieces))
-		if now := coming.Add(size - counted); now > 4*int64(limit) {
-			coming.Add(counted - size)
-			return nil, ErrTransportFull
-		}
-		counted = size
-		grown := make([]byte, size)
-		copy(grown, body)
-		body = grown
-	}
 }
 
 func (t *TCP) hand(e Envelope) {
