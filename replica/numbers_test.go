@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func TestRefusalsHaveNumbers(t *testing.T) {
 		require.ErrorAs(t, err, &refused, name)
 		require.ErrorAs(t, err, &few, name)
 		require.Equal(t, NotEnoughReplicasError{InSync: 1, MinISR: 2}, *few, name)
-		require.EqualError(t, err, "append to orders-0 refused by node 1: NOT_ENOUGH_REPLICAS: 1 in sync, min.insync.replicas is 2", name)
+		require.EqualError(t, err, fmt.Sprintf("append to orders-0 refused by node %d: NOT_ENOUGH_REPLICAS: 1 in sync, min.insync.replicas is 2", refused.Node), name)
 		for _, offset := range []int64{0, 4, 1 << 40} {
 			_, err = at.Fetch(ctx, offset, FetchOptions{})
 			require.ErrorIs(t, err, OffsetOutOfRange, name)
