@@ -50,7 +50,8 @@ type cluster struct {
 	rule    replica.Session
 	replies map[uint64]controller.Reply
 	tag     uint64
-	history []string // the partition after each change
+	history []controller.Partition // the partition after each change
+	passed  []view                 // and as the cluster describes it then, since the story was last compared
 }
 
 func newCluster(t *testing.T, s *story, latency func() time.Duration) *cluster {
@@ -90,7 +91,7 @@ func (c *cluster) control(in controller.Event) {
 			case controller.Reply:
 				c.replies[a.Tag] = a
 			case controller.Changed:
-				c.history = append(c.history, line(a.State))
+				c.history, c.passed = append(c.history, a.State), append(c.passed, c.viewOf(a.State))
 			default:
 				c.t.Fatalf("the controller: %#v", a)
 			}
@@ -283,14 +284,17 @@ func (c *cluster) start(id replica.NodeID) {
 	c.register(n, previous)
 }
 
-// register begins a session. previous is the broker epoch of the life in which the node lost nothing.
+// register begins a session, in two steps: who is known is not in service yet. previous is the broker epoch of the life in
+// which the node lost nothing.
 func (c *cluster) register(n *node, previous int64) {
 	ctx := c.t.Context()
 	var err error
 	n.session, err = c.store.Session(ctx, sessionTimeout)
 	require.NoError(c.t, err)
-	r, err := controller.Register(ctx, c.store, n.session, controller.Registration{Node: n.id, PreviousEpoch: previous})
+	r, err := controller.Register(ctx, c.store, n.session, controller.Registration{Node: n.id, PreviousEpoch: previous, Fenced: true})
 	require.NoError(c.t, err)
+	c.seen(n.id)
+	require.NoError(c.t, r.Ready(ctx)) // as a broker that has read what there is
 	n.epoch, n.heard = r.Epoch(), c.now
 	minISR, err := strconv.Atoi(c.story.TopicConfig["min.insync.replicas"])
 	require.NoError(c.t, err)
@@ -435,8 +439,9 @@ func (c *cluster) partition() controller.Partition {
 	return r.Topics[0].Partitions[0]
 }
 
-func (c *cluster) view() view {
-	p := c.partition()
+func (c *cluster) view() view { return c.viewOf(c.partition()) }
+
+func (c *cluster) viewOf(p controller.Partition) view {
 	v := view{Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, Replicas: p.Replicas, ISR: p.ISR, ELR: p.ELR, LastKnownELR: p.LastKnownELR}
 	for _, id := range p.Replicas {
 		if c.nodes[id].session == nil {
@@ -448,6 +453,9 @@ func (c *cluster) view() view {
 
 func (c *cluster) state() state {
 	s := state{view: c.view(), Nodes: map[replica.NodeID]nodeState{}}
+	if p := c.partition(); p.Reassigning() {
+		s.Reassignment = &moving{slices.Sorted(slices.Values(p.Adding)), slices.Sorted(slices.Values(p.Removing))}
+	}
 	for _, id := range s.Replicas {
 		st := c.nodes[id].state(c.story)
 		if c.latency != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/replica"
 	"github.com/partlog/partlog/vfs"
 )
@@ -156,6 +157,10 @@ func (n *node) do(a replica.Action, again bool) replica.Event {
 	ctx := n.t.Context()
 	switch a.Kind {
 	case replica.DoAppend:
+		if end, ok := a.Extra.(replica.EndTxn); ok {
+			got, err := n.log.EndTxn(ctx, record.Producer{ID: end.ProducerID, Epoch: end.ProducerEpoch}, end.Commit, log.EndTxnOptions{LeaderEpoch: &a.LeaderEpoch})
+			return replica.Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Err: err, State: n.logState()}
+		}
 		got, err := n.log.AppendBatches(ctx, a.Raw, log.AppendOptions{As: a.Role, LeaderEpoch: &a.LeaderEpoch})
 		return replica.Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Duplicate: got.Duplicate, Err: err, State: n.logState()}
 	case replica.DoRead:

@@ -1,10 +1,11 @@
 // Package stories replays what real clusters of Apache Kafka 4.3.1 did with one partition: one controller, up to four
 // brokers, ordinary elections, stops, kills, pauses. Each folder of testdata is one story (testdata/README.md); nothing in
 // them was written by this module. Here the same events happen to replica.Partition over log.Log, under a controller.Core,
-// with a clock of their own, in one thread.
+// with a clock of their own, in one thread. PARTLOG_STORIES may name a folder of other stories.
 package stories
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -22,10 +23,12 @@ import (
 
 // story is a story.json.
 type story struct {
+	home        string            // the folder that holds the story's
 	Name        string            `json:"story"`
 	Title       string            `json:"title"`
 	Topic       string            `json:"topic"`
 	TopicID     string            `json:"topicId"`
+	Partition   int32             `json:"partition"`
 	TopicConfig map[string]string `json:"topicConfig"`
 	Events      []event           `json:"events"`
 	Truncations []truncation      `json:"truncations"`
@@ -46,7 +49,8 @@ type event struct {
 	Replicas []replica.NodeID `json:"replicas"`
 	To       []replica.NodeID `json:"to"`
 
-	// Of produce. Errors is one string for all, or a list.
+	// Of produce. Errors is one string for all, or a list. Values and, where there are keys, the key of record i, which is
+	// the (i modulo their number)-th letter, follow from the numbers.
 	Records     int             `json:"records"`
 	Acks        int8            `json:"acks"`
 	PerBatch    int             `json:"perBatch"`
@@ -54,6 +58,18 @@ type event struct {
 	Timeout     int64           `json:"timeout"`
 	BaseOffsets []int64         `json:"baseOffsets"`
 	Errors      json.RawMessage `json:"errors"`
+	Keys        string          `json:"keys"`
+
+	// Of an idempotent or transactional producer, and of the end of its transaction.
+	PID           *int64 `json:"pid"`
+	Seq           int32  `json:"seq"`
+	Epoch         int16  `json:"epoch"`
+	Transactional bool   `json:"transactional"`
+	Commit        bool   `json:"commit"`
+
+	// Of set config.
+	Key   string  `json:"key"`
+	Value *string `json:"value"`
 
 	Below     int64   `json:"below"`
 	Timestamp int64   `json:"timestamp"`
@@ -69,21 +85,26 @@ type consumed struct {
 	End       int64 `json:"endOffset"`
 	Position  int64 `json:"position"` // the consumer's, when it had read everything
 	Records   int   `json:"records"`
+
+	Isolation string `json:"isolation"` // read_uncommitted if it is missing
 }
 
 // answer is that of any request; a probe fills what it asks for.
 type answer struct {
-	Error        string `json:"error"`
-	LowWatermark int64  `json:"lowWatermark"`
+	Error        string          `json:"error"`
+	Message      json.RawMessage `json:"message"` // Kafka's words
+	LowWatermark int64           `json:"lowWatermark"`
 
 	Offset      int64 `json:"offset"`
 	LeaderEpoch int32 `json:"leaderEpoch"`
 	Timestamp   int64 `json:"timestamp"`
 
-	HighWatermark int64             `json:"hw"`
-	LastStable    int64             `json:"lso"`
-	LogStart      int64             `json:"logStart"`
-	Batches       []json.RawMessage `json:"batches"`
+	HighWatermark int64           `json:"hw"`
+	LastStable    int64           `json:"lso"`
+	LogStart      int64           `json:"logStart"`
+	Diverging     *epochEnd       `json:"diverging"`
+	Batches       [][3]int64      `json:"batches"` // first and last offset, epoch
+	Ms            json.RawMessage `json:"ms"`
 	Leader        *struct {
 		ID    replica.NodeID `json:"leaderId"`
 		Epoch int32          `json:"leaderEpoch"`
@@ -110,7 +131,14 @@ func (v view) sorted() view {
 
 type state struct {
 	view
-	Nodes map[replica.NodeID]nodeState `json:"nodes"`
+	Reassignment *moving                      `json:"reassignment"`
+	Nodes        map[replica.NodeID]nodeState `json:"nodes"`
+}
+
+// moving is a reassignment under way.
+type moving struct {
+	Adding   []replica.NodeID `json:"adding"`
+	Removing []replica.NodeID `json:"removing"`
 }
 
 // nodeState is what a node has. What only the moment of a checkpoint or a sync decides is not compared.
@@ -121,6 +149,9 @@ type nodeState struct {
 	Segments      [][2]int64 `json:"segments"` // base offset, bytes
 	Epochs        [][2]int64 `json:"epochs"`   // the lines of the file
 	HighWatermark *int64     `json:"highWatermark"`
+
+	CheckpointedHighWatermark *int64 `json:"checkpointedHighWatermark,omitempty"`
+	RecoveryPoint             *int64 `json:"recoveryPoint,omitempty"`
 }
 
 // truncation is what a node's own log said about cutting the partition.
@@ -141,8 +172,9 @@ type epochEnd struct {
 
 // change is a record of the controller's log: what is missing did not change. The epochs stand in the first one only.
 type change struct {
-	LeaderEpoch    int32 `json:"leaderEpoch"`
-	PartitionEpoch int32 `json:"partitionEpoch"`
+	Record         string `json:"record"`
+	LeaderEpoch    int32  `json:"leaderEpoch"`
+	PartitionEpoch int32  `json:"partitionEpoch"`
 
 	Replicas     *[]replica.NodeID `json:"replicas"`
 	ISR          *[]replica.NodeID `json:"isr"`
@@ -161,8 +193,28 @@ func line(p controller.Partition) string {
 		p.PartitionEpoch, p.Leader, p.LeaderEpoch, p.Replicas, set(p.Adding), set(p.Removing), set(p.ISR), set(p.ELR), set(p.LastKnownELR), p.Recovering)
 }
 
+// lines are partitions, each later than the one before, in a line of text each. Of replicas that come into the set one after the
+// other it says only how many there are already: who is first depends on the moment.
+func lines(history []controller.Partition) (list []string) {
+	for i, p := range history {
+		if i > 0 && i+1 < len(history) && grows(history[i-1], p) && grows(p, history[i+1]) {
+			n := len(p.ISR)
+			p.ISR = nil
+			list = append(list, fmt.Sprintf("%s, but %d", line(p), n))
+			continue
+		}
+		list = append(list, line(p))
+	}
+	return list
+}
+
+// grows says whether nothing but the in-sync set has changed, and that has grown.
+func grows(a, b controller.Partition) bool {
+	return a.LeaderEpoch == b.LeaderEpoch && len(a.Adding) == len(b.Adding) && len(a.ISR) < len(b.ISR)
+}
+
 // history is the partition after each record of the controller.
-func (s *story) history() (lines []string) {
+func (s *story) history() (list []controller.Partition) {
 	var p controller.Partition
 	set := func(to, from *[]replica.NodeID) {
 		if from != nil {
@@ -189,9 +241,9 @@ func (s *story) history() (lines []string) {
 		if r.Recovery != nil {
 			p.Recovering = *r.Recovery == 1
 		}
-		lines = append(lines, line(p))
+		list = append(list, p)
 	}
-	return lines
+	return list
 }
 
 // errorOf is the error of the i-th request of a produce.
@@ -206,10 +258,12 @@ func (e *event) errorOf(t *testing.T, i int) string {
 }
 
 func (s *story) dir(parts ...string) string {
-	return filepath.Join(append([]string{"testdata", s.Name}, parts...)...)
+	return filepath.Join(append([]string{s.home, s.Name}, parts...)...)
 }
 
-func (s *story) tp() log.TopicPartition { return log.TopicPartition{Topic: s.Topic} }
+func (s *story) tp() log.TopicPartition {
+	return log.TopicPartition{Topic: s.Topic, Partition: s.Partition}
+}
 
 func (s *story) topicID(t *testing.T) (id [16]byte) {
 	raw, err := base64.RawURLEncoding.DecodeString(s.TopicID)
@@ -226,22 +280,33 @@ func (s *story) config(t *testing.T) log.Config {
 }
 
 func readStory(t *testing.T, name string) *story {
-	raw, err := os.ReadFile(filepath.Join("testdata", name, "story.json"))
+	home := home()
+	raw, err := os.ReadFile(filepath.Join(home, name, "story.json"))
 	require.NoError(t, err)
-	s := &story{}
-	require.NoError(t, json.Unmarshal(raw, s))
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields() // what nobody looks at would count as equal
+	s := &story{home: home}
+	require.NoError(t, d.Decode(s))
 	require.Equal(t, name, s.Name)
 	return s
 }
 
+// home is the folder of the stories: that of PARTLOG_STORIES, in place of testdata.
+func home() string {
+	if other := os.Getenv("PARTLOG_STORIES"); other != "" {
+		return other
+	}
+	return "testdata"
+}
+
 // names are the stories there are.
 func names(t *testing.T) (list []string) {
-	files, err := filepath.Glob("testdata/*/story.json")
+	files, err := filepath.Glob(filepath.Join(home(), "*", "story.json"))
 	require.NoError(t, err)
 	for _, f := range files {
 		list = append(list, filepath.Base(filepath.Dir(f)))
 	}
-	require.Len(t, list, 10)
+	require.NotEmpty(t, list)
 	return list
 }
 
@@ -249,6 +314,8 @@ func names(t *testing.T) (list []string) {
 type consumedRecord struct {
 	Offset      int64   `json:"offset"`
 	Timestamp   int64   `json:"timestamp"`
+	Type        string  `json:"timestampType"`
+	Headers     []any   `json:"headers"`
 	Key         *string `json:"key"`
 	Value       *string `json:"value"`
 	LeaderEpoch int32   `json:"leaderEpoch"`
@@ -258,7 +325,9 @@ func (s *story) records(t *testing.T) (list []consumedRecord) {
 	f, err := os.Open(s.dir("records.jsonl"))
 	require.NoError(t, err)
 	defer func() { _ = f.Close() }()
-	for d := json.NewDecoder(f); d.More(); {
+	d := json.NewDecoder(f)
+	d.DisallowUnknownFields()
+	for d.More() {
 		var r consumedRecord
 		require.NoError(t, d.Decode(&r))
 		list = append(list, r)
