@@ -232,6 +232,9 @@ func (c *cluster) route(n *node, a replica.Action) {
 				return controller.AlterPartition{Tag: tag, Node: n.id, BrokerEpoch: n.epoch, TopicID: c.story.topicID(c.t), Partition: c.story.tp(), Proposal: a.Proposal}
 			})
 			c.deliver(n, func() {
+				if n.p == nil {
+					return // it was taken away meanwhile
+				}
 				n.step(c.now, replica.ISRAnswer{Tag: a.Tag, Err: code(r.Err), ISR: r.Partition.ISR, LeaderEpoch: r.Partition.LeaderEpoch, PartitionEpoch: r.Partition.PartitionEpoch})
 			})
 		})
@@ -275,6 +278,9 @@ func (c *cluster) gone(n *node) {
 // start begins a node's process, and registers it.
 func (c *cluster) start(id replica.NodeID) {
 	n := c.nodes[id]
+	if c.history != nil && !slices.Contains(c.partition().Replicas, id) {
+		n.wipe(c.story) // it is a stray one
+	}
 	n.boot(func() time.Time { return c.now })
 	n.send = func(a replica.Action) { c.route(n, a) }
 	previous, clean := n.dir.CleanShutdown()
@@ -318,10 +324,11 @@ func (c *cluster) kill(id replica.NodeID) {
 	c.gone(n)
 }
 
-// pause stops a node that has a fetch waiting at the leader.
+// pause stops a node that has a fetch waiting at the leader, if it follows one.
 func (c *cluster) pause(id replica.NodeID) {
-	leader := c.nodes[c.partition().Leader]
-	require.True(c.t, c.run(time.Second, func() bool {
+	n, leader := c.nodes[id], c.nodes[c.partition().Leader]
+	follows := n.p != nil && leader != nil && leader != n && leader.up && !leader.paused
+	require.True(c.t, !follows || c.run(time.Second, func() bool {
 		for key, arrived := range leader.asked {
 			if key.node == id && arrived {
 				return true
@@ -329,7 +336,7 @@ func (c *cluster) pause(id replica.NodeID) {
 		}
 		return false
 	}))
-	c.nodes[id].paused, c.nodes[id].heard = true, c.now
+	n.paused, n.heard = true, c.now
 }
 
 func (c *cluster) resume(id replica.NodeID) {

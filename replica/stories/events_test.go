@@ -1,6 +1,8 @@
 package stories
 
 import (
+	"errors"
+	"io/fs"
 	"path"
 	"time"
 
@@ -37,10 +39,13 @@ func (c *cluster) setConfig(e *event) {
 	require.Equal(c.t, e.Answer.Error, code(r.Err).String(), "step %d", e.Step)
 }
 
-// wipe takes the partition's folder from a node that is down.
+// wipe takes the partition's folder, if there is one, from a node that is down.
 func (n *node) wipe(s *story) {
 	require.False(n.t, n.up)
 	entries, err := n.disk.ReadDir(s.tp().String())
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
 	require.NoError(n.t, err)
 	for _, e := range entries {
 		require.NoError(n.t, n.disk.Remove(path.Join(s.tp().String(), e.Name())))

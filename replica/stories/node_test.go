@@ -227,8 +227,10 @@ func (n *node) state(s *story) nodeState {
 		st := n.last
 		st.Node, st.HighWatermark = "down", nil
 		return st
+	case n.log == nil && n.paused:
+		return nodeState{Node: "paused"}
 	case n.log == nil:
-		return nodeState{Node: "up", LogEnd: -1}
+		return nodeState{Node: "up"}
 	}
 	o := n.log.Offsets()
 	st := nodeState{Node: "up", LogStart: o.LogStart, LogEnd: o.LogEnd, Epochs: n.epochFile(s), Segments: n.segments()}

@@ -244,7 +244,11 @@ func (c *cluster) leader(id replica.NodeID) *node {
 }
 
 func (c *cluster) probe(e *event) {
-	n, epoch := c.leader(e.Node), c.partition().LeaderEpoch
+	n, p := c.nodes[e.Node], c.partition()
+	if p.Leader == e.Node {
+		c.leader(e.Node)
+	}
+	epoch := p.LeaderEpoch
 	switch e.Probe {
 	case "list offsets":
 		got := c.listOffsets(n, e.Timestamp)
@@ -267,7 +271,11 @@ func (c *cluster) listOffsets(n *node, timestamp int64) answer {
 	var at log.At
 	var err error
 	switch {
-	case timestamp == -2:
+	case n.p.Status().Role != replica.Leader:
+		return none(replica.NotLeaderOrFollower) // a follower's View is for fetches
+	case timestamp == -5, timestamp == -6: // of a remote tier
+		return none(replica.None)
+	case timestamp == -2, timestamp == -4:
 		start := n.log.Offsets().LogStart
 		a := answer{Error: replica.None.String(), Offset: start, LeaderEpoch: -1, Timestamp: -1}
 		if epochs := n.log.Epochs(); len(epochs) > 0 && epochs[0].Start <= start {
@@ -296,7 +304,7 @@ func (c *cluster) listOffsets(n *node, timestamp int64) answer {
 }
 
 func (c *cluster) probeFetch(e *event, epoch int32) {
-	r := c.fetch(c.leader(e.Node), e.Offset, epoch)
+	r := c.fetch(c.nodes[e.Node], e.Offset, epoch)
 	want, got := *e.Answer, answer{Error: r.Err.String(), HighWatermark: r.HighWatermark, LastStable: r.LastStable, LogStart: r.LogStart, Batches: [][3]int64{}}
 	for raw := r.Raw; len(raw) > 0; {
 		b, rest, err := record.Next(raw)
