@@ -19,7 +19,7 @@ import (
 
 // The settings of the clusters that the stories are of.
 const (
-	lagTimeMax     = 1500 * time.Millisecond
+	lagTimeMax     = 1500 * time.Millisecond // unless the story says otherwise, as the session's
 	sessionTimeout = 6 * time.Second
 	fetchWait      = 300 * time.Millisecond
 	background     = 100 * time.Millisecond
@@ -91,6 +91,9 @@ func (c *cluster) control(in controller.Event) {
 			case controller.Reply:
 				c.replies[a.Tag] = a
 			case controller.Changed:
+				if a.Deleted || a.Partition != c.story.tp() {
+					continue
+				}
 				c.history, c.passed = append(c.history, a.State), append(c.passed, c.viewOf(a.State))
 			default:
 				c.t.Fatalf("the controller: %#v", a)
@@ -132,11 +135,16 @@ func (c *cluster) tell(n *node) {
 	if !n.up {
 		return
 	}
+	here := n.p != nil
 	for news, err := range controller.Follow(c.t.Context(), c.store) {
 		require.NoError(c.t, err)
 		if news.Current {
-			return
+			break
 		}
+		if news.Partition.Topic != "" && news.Partition != c.story.tp() {
+			continue
+		}
+		here = here && news.Partition.Topic == ""
 		key, text := news.Partition.Topic, fmt.Sprintf("%+v", news)
 		if key == "" {
 			key = strconv.Itoa(int(news.Peer.Node))
@@ -145,6 +153,14 @@ func (c *cluster) tell(n *node) {
 			n.told[key] = text
 			c.deliver(n, func() { c.take(n, news) })
 		}
+	}
+	if here && n.told[c.story.Topic] != "" { // it is gone
+		delete(n.told, c.story.Topic)
+		c.deliver(n, func() {
+			if n.p != nil {
+				n.step(c.now, replica.Stop{Delete: true, LeaderEpoch: -1})
+			}
+		})
 	}
 }
 
@@ -278,9 +294,7 @@ func (c *cluster) gone(n *node) {
 // start begins a node's process, and registers it.
 func (c *cluster) start(id replica.NodeID) {
 	n := c.nodes[id]
-	if c.history != nil && !slices.Contains(c.partition().Replicas, id) {
-		n.wipe(c.story) // it is a stray one
-	}
+	c.clear(n)
 	n.boot(func() time.Time { return c.now })
 	n.send = func(a replica.Action) { c.route(n, a) }
 	previous, clean := n.dir.CleanShutdown()
@@ -295,7 +309,7 @@ func (c *cluster) start(id replica.NodeID) {
 func (c *cluster) register(n *node, previous int64) {
 	ctx := c.t.Context()
 	var err error
-	n.session, err = c.store.Session(ctx, sessionTimeout)
+	n.session, err = c.store.Session(ctx, c.story.sessionTimeout())
 	require.NoError(c.t, err)
 	r, err := controller.Register(ctx, c.store, n.session, controller.Registration{Node: n.id, PreviousEpoch: previous, Fenced: true})
 	require.NoError(c.t, err)
@@ -304,7 +318,7 @@ func (c *cluster) register(n *node, previous int64) {
 	n.epoch, n.heard = r.Epoch(), c.now
 	minISR, err := strconv.Atoi(c.story.TopicConfig["min.insync.replicas"])
 	require.NoError(c.t, err)
-	n.conf = replica.Config{Self: n.id, BrokerEpoch: n.epoch, MinISR: minISR, LagTimeMax: lagTimeMax, FetchWait: fetchWait, Checkpoint: checkpoint}
+	n.conf = replica.Config{Self: n.id, BrokerEpoch: n.epoch, MinISR: minISR, LagTimeMax: c.story.lagTimeMax(), FetchWait: fetchWait, Checkpoint: checkpoint}
 	if n.p != nil {
 		n.step(c.now, replica.Reconfigure{Config: n.conf})
 	}
@@ -408,7 +422,7 @@ func (c *cluster) next() time.Time {
 			earlier(n.p.NextTick())
 		}
 		if n.session != nil && (!n.up || n.paused) {
-			earlier(n.heard.Add(sessionTimeout))
+			earlier(n.heard.Add(c.story.sessionTimeout()))
 		}
 	}
 	if next.Before(c.now) {
@@ -426,7 +440,7 @@ func (c *cluster) tick() {
 				n.step(c.now, replica.Tick{})
 			}
 		}
-		if n.session != nil && (!n.up || n.paused) && !c.now.Before(n.heard.Add(sessionTimeout)) {
+		if n.session != nil && (!n.up || n.paused) && !c.now.Before(n.heard.Add(c.story.sessionTimeout())) {
 			c.store.Expire(n.session)
 			n.session = nil
 			c.seen(id)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +14,32 @@ import (
 	"github.com/partlog/partlog/record"
 	"github.com/partlog/partlog/replica"
 	"github.com/partlog/partlog/replica/controller"
+	"github.com/partlog/partlog/vfs"
 )
+
+// create makes the topic, perhaps anew: then what was recorded of the old one counts no more.
+func (c *cluster) create(e *event) {
+	if e.TopicID != "" {
+		c.story.TopicID = e.TopicID
+	}
+	c.history, c.passed = nil, nil
+	r := c.ask(func(tag uint64) controller.Event {
+		return controller.CreateTopic{Tag: tag, Topic: c.story.Topic, Assignment: [][]replica.NodeID{e.Replicas}, ID: c.story.topicID(c.t), Config: c.story.TopicConfig}
+	})
+	require.NoError(c.t, r.Err)
+}
+
+// clear takes a folder away that is another topic's, or nobody's any more.
+func (c *cluster) clear(n *node) {
+	metadata, err := vfs.ReadFile(n.disk, path.Join(c.story.tp().String(), "partition.metadata"), 1<<10)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	require.NoError(c.t, err)
+	if !strings.Contains(string(metadata), c.story.TopicID) || !slices.Contains(c.partition().Replicas, n.id) {
+		n.wipe(c.story)
+	}
+}
 
 // endTxn has the leader write the marker of a transaction.
 func (c *cluster) endTxn(e *event) {

@@ -22,7 +22,7 @@ func newPair(t *testing.T, s *story, disks map[replica.NodeID]vfs.FS) *cluster {
 		n := &node{t: t, id: id, disk: disks[id]}
 		n.boot(func() time.Time { return c.now })
 		n.send = func(a replica.Action) { c.route(n, a) }
-		n.conf = replica.Config{Self: id, LagTimeMax: lagTimeMax, FetchWait: fetchWait}
+		n.conf = replica.Config{Self: id, LagTimeMax: s.lagTimeMax(), FetchWait: fetchWait}
 		n.open(s)
 		c.nodes[id] = n
 	}

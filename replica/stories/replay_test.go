@@ -68,10 +68,15 @@ func text(v any) string {
 func (c *cluster) play(e *event) {
 	switch e.Do {
 	case "create topic":
+		c.create(e)
+	case "delete topic":
+		r := c.ask(func(tag uint64) controller.Event { return controller.DeleteTopic{Tag: tag, Topic: c.story.Topic} })
+		require.Equal(c.t, e.Answer.Error, code(r.Err).String(), "step %d", e.Step)
+	case "add partitions":
 		r := c.ask(func(tag uint64) controller.Event {
-			return controller.CreateTopic{Tag: tag, Topic: c.story.Topic, Assignment: [][]replica.NodeID{e.Replicas}, ID: c.story.topicID(c.t), Config: c.story.TopicConfig}
+			return controller.AddPartitions{Tag: tag, Topic: c.story.Topic, Partitions: e.Count}
 		})
-		require.NoError(c.t, r.Err)
+		require.Equal(c.t, e.Answer.Error, code(r.Err).String(), "step %d", e.Step)
 	case "produce":
 		c.produce(e)
 	case "pause":

@@ -12,7 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,6 +32,7 @@ type story struct {
 	TopicID     string            `json:"topicId"`
 	Partition   int32             `json:"partition"`
 	TopicConfig map[string]string `json:"topicConfig"`
+	Settings    map[string]string `json:"settings"` // of the cluster, where they are others
 	Events      []event           `json:"events"`
 	Truncations []truncation      `json:"truncations"`
 	Records     []change          `json:"controllerRecords"`
@@ -70,6 +73,9 @@ type event struct {
 	// Of set config.
 	Key   string  `json:"key"`
 	Value *string `json:"value"`
+
+	TopicID string `json:"topicId"` // of create topic, where it is not the story's first
+	Count   int    `json:"count"`   // of add partitions
 
 	Below     int64   `json:"below"`
 	Timestamp int64   `json:"timestamp"`
@@ -270,6 +276,19 @@ func (s *story) topicID(t *testing.T) (id [16]byte) {
 	require.NoError(t, err)
 	require.Equal(t, len(id), copy(id[:], raw))
 	return id
+}
+
+func (s *story) lagTimeMax() time.Duration { return s.setting("replica.lag.time.max.ms", lagTimeMax) }
+
+func (s *story) sessionTimeout() time.Duration {
+	return s.setting("broker.session.timeout.ms", sessionTimeout)
+}
+
+func (s *story) setting(key string, usual time.Duration) time.Duration {
+	if ms, err := strconv.Atoi(s.Settings[key]); err == nil {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return usual
 }
 
 func (s *story) config(t *testing.T) log.Config {
