@@ -69,6 +69,7 @@ func (p *Partition) assign(a Assign) {
 	if a.TopicID != none {
 		p.topicID = a.TopicID
 	}
+	least := p.required(p.told) // by what was said so far
 	p.leader, p.leaderEpoch, p.partitionEpoch, p.told = a.Leader, a.LeaderEpoch, a.PartitionEpoch, a.MinISR
 	p.replicas = eachOnce(p.replicas[:0], a.Replicas)
 	p.adding = append(p.adding[:0], a.Adding...)
@@ -77,7 +78,7 @@ func (p *Partition) assign(a Assign) {
 	case a.Leader == p.conf.Self && fresh:
 		p.becomeLeader(a)
 	case a.Leader == p.conf.Self:
-		p.stayLeader(a, same)
+		p.stayLeader(a, same, least)
 	case fresh:
 		p.becomeFollower()
 	}
@@ -100,8 +101,9 @@ func (p *Partition) becomeLeader(a Assign) {
 }
 
 // stayLeader takes another version of the same epoch. A candidate whose proposal may have been accepted stays one when the
-// version is the same: the controller may count it in sync already.
-func (p *Partition) stayLeader(a Assign, same bool) {
+// version is the same: the controller may count it in sync already. That fewer must be in sync than before (least) moves nothing
+// by itself: the high watermark waits for the next append or fetch, as where that comes with the configuration.
+func (p *Partition) stayLeader(a Assign, same bool, least int) {
 	if same && p.lead.pending == expanding {
 		return
 	}
@@ -109,7 +111,9 @@ func (p *Partition) stayLeader(a Assign, same bool) {
 	p.setReplicas()
 	p.setISR(a.ISR)
 	p.recheckFetches()
-	p.advance()
+	if len(p.lead.isr) >= min(least, len(p.replicas)) {
+		p.advance()
+	}
 	p.lowerRemoval()
 }
 

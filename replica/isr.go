@@ -43,12 +43,14 @@ func (p *Partition) markISR() {
 }
 
 // minISR is how many must be in sync: no more than there are replicas.
-func (p *Partition) minISR() int {
-	n := max(p.conf.MinISR, -p.told)
-	if p.told > 0 {
-		n = p.told
+func (p *Partition) minISR() int { return min(p.required(p.told), len(p.replicas)) }
+
+// required is min.insync.replicas where an Assign says told.
+func (p *Partition) required(told int) int {
+	if told > 0 {
+		return told
 	}
-	return min(n, len(p.replicas))
+	return max(p.conf.MinISR, -told)
 }
 
 // expand proposes a replica that has all that is committed.

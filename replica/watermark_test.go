@@ -131,6 +131,34 @@ func TestChangeOfTheMinimumMovesNothingByItself(t *testing.T) {
 	require.Equal(t, int64(4), l.p.Status().HighWatermark)
 }
 
+// Nor does one that comes with a version of the partition. Whatever else that brings has its effect at once.
+func TestAVersionWithAnotherMinimumMovesNothingByItself(t *testing.T) {
+	for change, moves := range map[string]bool{"nothing": false, "order": false, "replicas": true, "in sync": true} {
+		t.Run(change, func(t *testing.T) {
+			l := newLab(t, Config{}, filled(0))
+			a := Assign{Leader: 1, LeaderEpoch: 1, MinISR: 2, Replicas: []NodeID{1, 2, 3}, ISR: []NodeID{1}}
+			l.step(a)
+			l.produce(1, 1, 3)
+			l.fetchFrom(2, 3)
+			require.Equal(t, int64(0), l.p.Status().HighWatermark)
+			a.PartitionEpoch, a.MinISR = 1, 1
+			switch change {
+			case "order":
+				a.Replicas = []NodeID{3, 2, 1}
+			case "replicas":
+				a.MinISR, a.Replicas = 2, []NodeID{1}
+			case "in sync":
+				a.ISR = []NodeID{1, 2}
+			}
+			l.step(a)
+			require.Equal(t, moves, l.p.Status().HighWatermark == 3)
+			l.produce(2, 1, 1)
+			l.fetchFrom(2, 4)
+			require.Equal(t, int64(4), l.p.Status().HighWatermark)
+		})
+	}
+}
+
 func TestReplicaNeverHeardOfHoldsTheHighWatermarkOnlyInSync(t *testing.T) {
 	l := newLab(t, Config{}, filled(0))
 	l.lead(1, 1, 2)
