@@ -295,7 +295,7 @@ func (c *cluster) gone(n *node) {
 func (c *cluster) start(id replica.NodeID) {
 	n := c.nodes[id]
 	c.clear(n)
-	n.boot(func() time.Time { return c.now })
+	n.boot(func() time.Time { return c.now }, c.story)
 	n.send = func(a replica.Action) { c.route(n, a) }
 	previous, clean := n.dir.CleanShutdown()
 	if !clean {
@@ -326,6 +326,9 @@ func (c *cluster) register(n *node, previous int64) {
 }
 
 func (c *cluster) seen(id replica.NodeID) {
+	if len(c.history) > 0 {
+		c.passed = append(c.passed, c.view()) // it is there, or gone, before anything follows from that
+	}
 	v, err := c.store.Get(c.t.Context(), controller.IDsPrefix+strconv.Itoa(int(id)))
 	require.NoError(c.t, err)
 	c.control(controller.Seen{Versioned: v})

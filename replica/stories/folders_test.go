@@ -20,7 +20,7 @@ func newPair(t *testing.T, s *story, disks map[replica.NodeID]vfs.FS) *cluster {
 	c := &cluster{t: t, story: s, now: time.UnixMilli(1_700_000_100_000), nodes: map[replica.NodeID]*node{}}
 	for id := range disks {
 		n := &node{t: t, id: id, disk: disks[id]}
-		n.boot(func() time.Time { return c.now })
+		n.boot(func() time.Time { return c.now }, s)
 		n.send = func(a replica.Action) { c.route(n, a) }
 		n.conf = replica.Config{Self: id, LagTimeMax: s.lagTimeMax(), FetchWait: fetchWait}
 		n.open(s)
@@ -82,6 +82,9 @@ func (s *story) captured(visit func(folder, part string, id replica.NodeID, st s
 		e := &s.Events[i]
 		if e.State != nil {
 			last = *e.State
+		}
+		if e.TopicID != "" {
+			s.TopicID = e.TopicID // made anew
 		}
 		for _, id := range e.Nodes {
 			part := e.Copied

@@ -80,10 +80,10 @@ func diskOf(t *testing.T, folder string) vfs.FS {
 }
 
 // boot begins a process over what the disk has.
-func (n *node) boot(now func() time.Time) {
+func (n *node) boot(now func() time.Time, s *story) {
 	var err error
 	n.dir, err = log.OpenDir("node", log.DirConfig{FS: n.disk, Manual: true, Now: now, InitialDelay: log.Immediately,
-		HighWatermarkInterval: checkpoint, RetentionInterval: checkpoint})
+		HighWatermarkInterval: checkpoint, RetentionInterval: s.setting("log.retention.check.interval.ms", checkpoint)})
 	require.NoError(n.t, err)
 	n.up, n.paused, n.clean = true, false, false
 	n.log, n.p, n.inbox = nil, nil, nil

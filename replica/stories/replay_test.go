@@ -410,7 +410,13 @@ func coded(b []byte) *string {
 func requireRecords(t *testing.T, l *log.Log, s *story) {
 	var got []consumedRecord
 	start := l.Offsets().LogStart
-	for b, err := range l.Batches(t.Context(), start) {
+	isolation := log.ReadUncommitted
+	for _, e := range s.Events {
+		if e.Consumed != nil {
+			isolation = e.Consumed.isolation()
+		}
+	}
+	for b, err := range l.Batches(t.Context(), start, log.WithIsolation(isolation)) {
 		require.NoError(t, err)
 		if !b.Control() {
 			got = appendRecords(t, got, b, start)
