@@ -18,9 +18,10 @@ func dumpCommand() *command {
 	return &command{
 		name: "dump", args: "FILE...", summary: "the bytes of any of Kafka's files, line by line as Kafka's own dump tool prints them",
 		help: `
-dump prints what stands in a file: batches and records of a .log; entries of .index, .timeindex and .txnindex;
-producers of a .snapshot; entries of leader-epoch-checkpoint and of the root's offset checkpoints; partition.metadata,
-.kafka_cleanshutdown and meta.properties. The suffixes .deleted, .cleaned and .swap are looked through.
+dump prints what stands in a file: batches and records of a .log, and of the .checkpoint of a cluster's metadata;
+entries of .index, .timeindex and .txnindex; producers of a .snapshot; entries of leader-epoch-checkpoint and of the
+root's offset checkpoints; partition.metadata, .kafka_cleanshutdown and meta.properties. The suffixes .deleted, .cleaned
+and .swap are looked through.
 
     partlog dump --print-data-log orders-0/00000000000000000000.log
 
@@ -159,10 +160,8 @@ func kindOf(name string) (kind, plain string) {
 		return name, name
 	}
 	switch ext := filepath.Ext(name); ext {
-	case ".log", ".index", ".timeindex", ".txnindex", ".snapshot":
+	case ".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint":
 		return ext, name
-	case ".checkpoint":
-		return ".log", name
 	}
 	return "", name
 }
@@ -214,7 +213,15 @@ func (d *dumper) content(kind, plain string) error {
 		if err != nil {
 			return err
 		}
-		return d.log(base)
+		d.line("Log starting offset: %d", base)
+		return d.log()
+	case ".checkpoint":
+		of, err := snapshotOf(plain)
+		if err != nil {
+			return err
+		}
+		d.line("%s", of)
+		return d.log()
 	case ".index", ".timeindex", ".txnindex":
 		base, err := d.base(plain)
 		if err != nil {

@@ -11,6 +11,24 @@ import (
 	"github.com/partlog/partlog/record"
 )
 
+// snapshotOf says which snapshot of a cluster's metadata a file is, by its name:
+//
+//	<end offset, 20 digits>-<epoch, 10 digits>.checkpoint
+//
+// and the one that a new cluster begins with has a name of its own.
+func snapshotOf(name string) (string, error) {
+	if name == "bootstrap.checkpoint" {
+		return "KRaft bootstrap snapshot", nil
+	}
+	digits, epochDigits, ok := strings.Cut(strings.TrimSuffix(name, ".checkpoint"), "-")
+	offset, err := strconv.ParseUint(digits, 10, 63)
+	epoch, epochErr := strconv.ParseUint(epochDigits, 10, 31)
+	if !ok || err != nil || epochErr != nil || len(digits) != 20 || len(epochDigits) != 10 {
+		return "", unreadablef(-1, "the name is not that of a snapshot, <end offset>-<epoch>.checkpoint in 20 and 10 digits")
+	}
+	return fmt.Sprintf("Snapshot end offset: %d, epoch: %d", offset, epoch), nil
+}
+
 // kraftText is the control record of a metadata log as Kafka's tool prints it: the message as JSON. ok is false for other types.
 func kraftText(t record.ControlType, value []byte) (text string, ok bool, err error) {
 	m := kraftMessage{rest: value}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/hex"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -68,4 +69,40 @@ func TestDumpLooksAtNoMoreOfAnEntryThanKafkasTool(t *testing.T) {
 	got = call("dump", name)
 	require.Contains(t, got.err, "The following indexed offsets are not found")
 	require.NotContains(t, got.err, "out of order")
+}
+
+// A snapshot of a cluster's metadata as a controller wrote it, without the batch between its header and its footer.
+func TestSnapshotsOfAMetadataLogReadAsKafkasToolPrintsThem(t *testing.T) {
+	raw, err := hex.DecodeString("00000000000000000000004700000001026122abcf002000000000000001a22eaa1b32000001a22eaa1b32ffffffffffffffffffffffffffff000000012a0000000800000003160000000001a22eaa1ae20000" +
+		"000000000000001e0000003f0000000102b2e3a574002000000000000001a22eaa1b48000001a22eaa1b48ffffffffffffffffffffffffffff000000011a00000008000000040600000000")
+	require.NoError(t, err)
+	batches := `baseOffset: 0 lastOffset: 0 count: 1 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 partitionLeaderEpoch: 1 isTransactional: false isControl: true deleteHorizonMs: OptionalLong.empty position: 0 CreateTime: 1796079229746 size: 83 magic: 2 compresscodec: none crc: 1629662159 isvalid: true
+| offset: 0 CreateTime: 1796079229746 keySize: 4 valueSize: 11 sequence: -1 headerKeys: [] SnapshotHeader {"version":0,"lastContainedLogTimestamp":1796079229666}
+baseOffset: 30 lastOffset: 30 count: 1 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 partitionLeaderEpoch: 1 isTransactional: false isControl: true deleteHorizonMs: OptionalLong.empty position: 83 CreateTime: 1796079229768 size: 75 magic: 2 compresscodec: none crc: 3001263476 isvalid: true
+| offset: 30 CreateTime: 1796079229768 keySize: 4 valueSize: 3 sequence: -1 headerKeys: [] SnapshotFooter {"version":0}
+`
+	dir := t.TempDir()
+	for name, first := range map[string]string{
+		"00000000000000000037-0000000001.checkpoint":         "Snapshot end offset: 37, epoch: 1",
+		"00000000000000000037-0000000001.checkpoint.deleted": "Snapshot end offset: 37, epoch: 1",
+		"09223372036854775807-2147483647.checkpoint":         "Snapshot end offset: 9223372036854775807, epoch: 2147483647",
+		"bootstrap.checkpoint":                               "KRaft bootstrap snapshot",
+		"other.checkpoint":                                   "",
+		"37-1.checkpoint":                                    "",
+		"00000000000000000037.checkpoint":                    "",
+		"00000000000000000037-2147483648.checkpoint":         "",
+		"99999999999999999999-0000000001.checkpoint":         "",
+		"-0000000000000000037-0000000001.checkpoint":         "",
+	} {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, raw, 0o644))
+		got := call("dump", "--deep-iteration", file)
+		if first == "" {
+			require.Equal(t, 1, got.code, name)
+			require.Contains(t, got.err, "the name is not that of a snapshot", name)
+			continue
+		}
+		require.Zero(t, got.code, got.err)
+		require.Equal(t, "Dumping "+file+"\n"+first+"\n"+batches, got.out)
+	}
 }

@@ -100,13 +100,12 @@ func (r *rawBatches) read(b []byte, pos int64) error {
 }
 
 // log dumps a .log.
-func (d *dumper) log(base int64) (err error) {
+func (d *dumper) log() (err error) {
 	r, err := d.openLog(d.name)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.f.Close()) }()
-	d.line("Log starting offset: %d", base)
 	whole := r.size
 	if d.o.maxBytes > 0 {
 		r.size = min(r.size, d.o.maxBytes)
