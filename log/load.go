@@ -392,13 +392,25 @@ func (s segments) epochBelow(offset int64) (int32, error) {
 	return p.LeaderEpoch, errors.Join(err, s[i].Park()) // an idle log holds nothing open
 }
 
+// rebuildEpochs reads all batches. Where a segment cannot be read to its end, what the cache says of the rest stays.
 func (l *Log) rebuildEpochs(ctx context.Context, segs segments) error {
+	known := l.epochs.Entries()
 	if err := l.epochs.Clear(); err != nil {
 		return err
 	}
-	for _, seg := range segs {
-		if _, err := seg.Scan(ctx, segment.ScanOptions{Each: l.learnEpoch}); err != nil {
+	for i, seg := range segs {
+		scan, err := seg.Scan(ctx, segment.ScanOptions{Each: l.learnEpoch})
+		if err != nil {
 			return segs.explain(err)
+		}
+		for _, e := range known {
+			unread := scan.Verdict != segment.Clean && e.StartOffset >= scan.NextOffset && (i+1 == len(segs) || e.StartOffset < segs[i+1].Base())
+			if latest, ok := l.epochs.Latest(); !unread || ok && latest.Epoch >= e.Epoch {
+				continue
+			}
+			if _, err := l.epochs.Assign(e.Epoch, e.StartOffset); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

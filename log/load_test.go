@@ -349,6 +349,30 @@ func TestEpochsThatBeginWhereALostLogStartWasStay(t *testing.T) {
 	}
 }
 
+func TestEpochsOfBatchesThatCannotBeReadStayWhenOthersAreMadeAnew(t *testing.T) {
+	for _, row := range []struct {
+		content string // which begins above the log
+		damaged []int64
+	}{
+		{"0\n1\n3 3\n", []int64{3}},
+		{"0\n2\n2 1\n3 3\n", []int64{0, 3}},
+	} {
+		s := newSite(t, nineRecords(Durable))
+		for i, epoch := range []int32{1, 2, 3} {
+			require.NoError(t, s.log.AssignEpoch(epoch))
+			s.add(1 + i)
+		}
+		want := s.log.Epochs()
+		s.stop()
+		s.write(inFolder(checkpoint.LeaderEpochs), []byte(row.content))
+		for _, base := range row.damaged {
+			s.edit(logFile(base), func(b []byte) []byte { b[len(b)*int(2-base/3)/3-3] ^= 1; return b })
+		}
+		s.open()
+		require.Equal(t, want, s.log.Epochs(), row.content)
+	}
+}
+
 func TestARecoveryPointIsNeverBelowTheLogStart(t *testing.T) {
 	s := newNine(t, Durable)
 	s.kill()
