@@ -147,7 +147,7 @@ func (a *aborts) advance(segs segments, from, upTo int64) error {
 func (a *aborts) lately(all []segment.AbortedTxn, from, upTo int64) {
 	for _, t := range all[firstBehind(all, max(a.recent+1, from)):] {
 		a.list = append(a.list, t)
-		if a.recent = t.LastOffset; t.LastStable >= upTo {
+		if a.recent = t.LastOffset; t.Covers(upTo) {
 			return
 		}
 	}
@@ -191,7 +191,7 @@ func (v *view) instead(segs segments, upTo int64, take func(segment.AbortedTxn))
 	s := v.takeSpoiled(segs)
 	err = s.scan.run(v, segs)
 	for _, t := range s.scan.list {
-		if take(t); t.LastStable >= upTo {
+		if take(t); t.Covers(upTo) {
 			complete = true
 		}
 	}

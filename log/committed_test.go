@@ -17,6 +17,7 @@ import (
 
 	"github.com/partlog/partlog/internal/golden"
 	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
 	"github.com/partlog/partlog/vfs/vfstest"
 )
@@ -428,4 +429,36 @@ func TestAFetchLooksItsAbortedTransactionsUp(t *testing.T) {
 		}
 		require.Less(t, read, int64(14<<10), "all of them are 68,000 bytes: %v", trace)
 	}
+}
+
+// A follower of Kafka's that gets several transactions of a producer with one fetch notes, as the last stable offset behind each,
+// where another producer's transaction begins. A reader that believes it stops before it knows of all that were aborted.
+func TestAbortedTransactionsOfAProducerAreAllKnownWhateverAFollowerNoted(t *testing.T) {
+	b := newBed(t, Config{})
+	var noted []segment.AbortedTxn
+	for i := range int64(4) {
+		b.mustSend(inTxn(as(1, 0, int32(2*i))), 2)
+		b.mustEnd(as(1, 0, 0), false, 0)
+		noted = append(noted, segment.AbortedTxn{ProducerID: 1, FirstOffset: 3 * i, LastOffset: 3*i + 2, LastStable: 12})
+	}
+	b.mustSend(inTxn(as(2, 0, 0)), 2) // at 12
+	b.mustEnd(as(2, 0, 0), true, 0)
+	require.NoError(t, b.list.Load().active().SetAborted(noted))
+	r, err := OpenReader("t-0", ReaderOptions{FS: b.fs})
+	require.NoError(t, err)
+	for maxBytes := int64(100); maxBytes < 2000; maxBytes += 100 {
+		o := FetchOptions{Isolation: ReadCommitted, MaxBytes: maxBytes}
+		for name, fetch := range map[string]func(int64) (*Fetched, error){
+			"log":    func(at int64) (*Fetched, error) { return b.Fetch(ctx, at, o) },
+			"reader": func(at int64) (*Fetched, error) { return r.Fetch(ctx, at, o) },
+		} {
+			var got []int64
+			for rec, err := range fetching(0, fetch) {
+				require.NoError(t, err)
+				got = append(got, rec.Offset)
+			}
+			require.Equal(t, []int64{12, 13}, got, "%s, %d bytes", name, maxBytes)
+		}
+	}
+	require.NoError(t, r.Close())
 }

@@ -36,6 +36,9 @@ type producerCheck struct {
 	loose bool               // offsets or records are missing below at, or producers had to be left out
 	blind bool               // too many producers
 	data  map[int64]struct{} // producers whose open transaction has records left
+
+	claims      []stableClaim // not yet proven right or wrong
+	overclaimed []*faults     // proven wrong, one for each file
 }
 
 type snapshotFile struct {
@@ -86,6 +89,9 @@ func (p *producerCheck) batch(s *segmentCheck, b record.Batch) {
 	if id < 0 || p.blind {
 		return
 	}
+	if b.Transactional() && !b.Control() {
+		p.begins(s.folderCheck, base)
+	}
 	_, records := p.data[id]
 	completed := p.state.Replay(b).Completed()
 	s.txns.marker(b, id, completed, records)
@@ -126,6 +132,10 @@ func (p *producerCheck) reach(c *folderCheck, base, last int64) {
 
 // finish checks the snapshots at the end, and what a running log knows.
 func (p *producerCheck) finish(c *folderCheck) {
+	p.begins(c, max(c.end, p.at, c.emptyEnd()))
+	for _, f := range p.overclaimed {
+		f.report(c.verifier, "entry")
+	}
 	for len(p.snapshots) > 0 && c.going() {
 		f := p.snapshots[0]
 		p.snapshots = p.snapshots[1:]

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"fmt"
 	"iter"
 	"math/rand/v2"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"github.com/partlog/partlog/internal/producerstate"
 	"github.com/partlog/partlog/internal/txnindex"
 	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
 	"github.com/partlog/partlog/vfs"
 )
 
@@ -214,6 +216,34 @@ func TestVerifyFindsACommittedTransactionAmongTheAborted(t *testing.T) {
 		return
 	}
 	t.Fatal("nothing was found")
+}
+
+// A follower of Kafka's takes for the last stable offset behind an abort the first offset of the next transaction that came with
+// the same fetch. Nothing is wrong with that unless one begins below.
+func TestVerifyTakesTheLastStableOffsetsThatAFollowerNotes(t *testing.T) {
+	for says, right := range map[int64]bool{3: true, 4: true, 6: true, 7: false, 12: false} {
+		b := newBed(t, Config{})
+		b.mustSend(inTxn(as(1, 0, 0)), 2) // 0, 1
+		b.mustEnd(as(1, 0, 0), false, 0)  // 2
+		b.mustSend(as(5, 0, 0), 3)        // 3 to 5
+		b.mustSend(inTxn(as(1, 0, 2)), 2) // 6, 7
+		b.mustEnd(as(1, 0, 0), false, 0)  // 8
+		require.NoError(t, b.list.Load().active().SetAborted([]segment.AbortedTxn{{ProducerID: 1, FirstOffset: 0, LastOffset: 2, LastStable: says},
+			{ProducerID: 1, FirstOffset: 6, LastOffset: 8, LastStable: max(9, says)}}))
+		var got []Finding
+		for f, err := range b.Verify(ctx) {
+			require.NoError(t, err)
+			got = append(got, f)
+		}
+		if right {
+			require.Empty(t, got, says)
+			continue
+		}
+		require.Len(t, got, 1)
+		require.Equal(t, FindingTxnIndex, got[0].Kind)
+		require.Contains(t, got[0].Detail, fmt.Sprintf("the last stable offset behind it is 3, by the entry %d: readers may stop looking", says))
+		require.Equal(t, says == 12, strings.Contains(got[0].Detail, "and 1 more entry"), got[0].Detail)
+	}
 }
 
 // What a log knows while it runs is compared too.

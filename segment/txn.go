@@ -17,8 +17,11 @@ type AbortedTxn struct {
 	ProducerID  int64
 	FirstOffset int64 // first data offset of the transaction; may be in an earlier segment
 	LastOffset  int64 // of the marker
-	LastStable  int64 // last stable offset right after the abort
+	LastStable  int64 // last stable offset right after the abort, as it was noted; see Covers
 }
+
+// Covers says that no transaction that ends later begins below upTo.
+func (t AbortedTxn) Covers(upTo int64) bool { return t.entry().Covers(upTo) }
 
 func (t AbortedTxn) entry() txnindex.Entry {
 	return txnindex.Entry{ProducerID: t.ProducerID, FirstOffset: t.FirstOffset, LastOffset: t.LastOffset, LastStableOffset: t.LastStable}
@@ -179,7 +182,7 @@ func (s *Segment) Aborted(from, upTo int64) (found []AbortedTxn, complete bool, 
 func (s *Segment) AbortedFrom(n, upTo int64, each func(AbortedTxn)) (read int64, complete bool, err error) {
 	take := func(e txnindex.Entry) (more bool) {
 		each(aborted(e))
-		complete = e.LastStableOffset >= upTo
+		complete = e.Covers(upTo)
 		return !complete
 	}
 	err = s.txn.use(s, false, func(x *txnindex.Index) (err error) {
@@ -218,7 +221,7 @@ func collect(all []txnindex.Entry, from, upTo int64) (found []txnindex.Entry, co
 		if e.LastOffset >= from && e.FirstOffset < upTo {
 			found = append(found, e)
 		}
-		if e.LastStableOffset >= upTo {
+		if e.Covers(upTo) {
 			return found, true
 		}
 	}

@@ -34,8 +34,13 @@ type Entry struct {
 	ProducerID       int64
 	FirstOffset      int64 // the transaction's first record, or an earlier offset
 	LastOffset       int64 // its abort marker
-	LastStableOffset int64 // of the log, right after the abort
+	LastStableOffset int64 // of the log, right after the abort; see Covers
 }
+
+// Covers says that no transaction that ends later begins below upTo, by the last stable offset. That cannot have been behind the
+// marker, but a Kafka follower, which knows all that comes with one fetch when it notes the first abort in it, leaves the
+// producer's own next transactions out of account and may note an offset behind them.
+func (e Entry) Covers(upTo int64) bool { return min(e.LastStableOffset, e.LastOffset+1) >= upTo }
 
 // Put encodes the entry into b, which must hold EntrySize bytes.
 func (e Entry) Put(b []byte) {
@@ -153,7 +158,7 @@ func (x *Index) Collect(dst []Entry, from, upper int64) (_ []Entry, complete boo
 		if e.LastOffset >= from && e.FirstOffset < upper {
 			dst = append(dst, e)
 		}
-		complete = e.LastStableOffset >= upper
+		complete = e.Covers(upper)
 		return !complete, nil
 	})
 	return dst, complete, err
