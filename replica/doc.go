@@ -66,6 +66,13 @@
 // A follower takes a batch that is larger than its segment.bytes into a segment of its own; Kafka's refuses it, and falls out of
 // sync until the setting is raised.
 //
+// # Clocks
+//
+// Who leads, who is in sync and what is committed depends on no clock that can be set. What does is what each log does by its own:
+// retention, compaction by age, and producers that are forgotten (producer.id.expiration.ms, a day). As with Kafka a node whose clock is
+// ahead by more than that has forgotten producers that others know: when it leads, a retry of what was committed before is new to it.
+// Open transactions are never forgotten.
+//
 // # Fences
 //
 // What comes from somebody who does not know the present leader epoch is refused, as Kafka does: FencedLeaderEpoch if the asker's

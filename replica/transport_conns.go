@@ -25,7 +25,7 @@ type caller struct {
 func (t *TCP) track(c net.Conn, made bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || !made && t.callers >= t.conf.MaxConns && !t.evict(func(o *caller) bool { return !o.known }) {
+	if t.closed || !made && t.callers >= t.conf.MaxConns && !t.evict(func(o *caller) bool { return !o.known }) && !t.evict(t.strange) {
 		return false
 	}
 	t.conns[base(c)] = &caller{made: made, since: time.Now()}
@@ -34,6 +34,9 @@ func (t *TCP) track(c net.Conn, made bool) bool {
 	}
 	return true
 }
+
+// strange says that a connection is of a node that this one does not know: it could not be answered anyway. The caller holds mu.
+func (t *TCP) strange(o *caller) bool { return t.peers[o.node] == nil }
 
 // introduce notes who made a connection, and ends the oldest of a node that has too many.
 func (t *TCP) introduce(c net.Conn, node NodeID) {

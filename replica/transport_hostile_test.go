@@ -73,7 +73,38 @@ func TestManyConnectionsThatHangCostLittleAndHoldUpNobody(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("it does not get out any more")
 	}
-	ended(t, dialAs(t, tcp, 2)) // those that are there have said who they are: there is no room
+}
+
+// Strangers that say they are nodes, as many as there may be, do not keep one out that is known; it keeps them out, and another node.
+func TestConnectionsOfStrangersDoNotKeepNodesOut(t *testing.T) {
+	tcp, err := ListenTCP("127.0.0.1:0", TCPConfig{Self: 1, MaxConns: 3, Peers: map[NodeID]string{2: "127.0.0.1:1", 3: "127.0.0.1:1", 4: "127.0.0.1:1"}})
+	require.NoError(t, err)
+	defer tcp.Close()
+	said := make(chan NodeID, 9)
+	go func() { _ = tcp.Serve(t.Context(), func(e Envelope) { said <- e.From }) }()
+	head, _ := appendFrame(nil, ordersZero, EpochRequest{From: NoNode})
+	heard := func(from NodeID) net.Conn {
+		c := dialAs(t, tcp, from, head...)
+		for {
+			select {
+			case got := <-said:
+				if got == from {
+					return c
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatal(from, "is kept out")
+			}
+		}
+	}
+	var strangers []net.Conn
+	for i := range NodeID(3) {
+		strangers = append(strangers, heard(100+i))
+	}
+	for i := range NodeID(3) {
+		heard(2 + i)
+		ended(t, strangers[i])
+	}
+	ended(t, dialAs(t, tcp, 2)) // all that are there are known: there is no room
 }
 
 func TestWhoDoesNotSayWhoItIsGoesFirst(t *testing.T) {

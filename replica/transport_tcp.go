@@ -33,7 +33,8 @@ type TCPConfig struct {
 	Idle    time.Duration
 	Backoff time.Duration // pause after a failure before the next attempt, doubled up to 32 times, 50 ms
 	// MaxConns is how many connections of others are open at a time, 1024; then those go first that have not said which node they
-	// are, those of a Client among them. Of one node it is a few: the oldest goes.
+	// are, those of a Client among them, and then those of nodes that SetPeer and Peers do not name. Of one node it is a few: the
+	// oldest goes.
 	MaxConns int
 	// Trouble is told why a node cannot be reached, when it begins and when the reason is another, of nodes that take this one for
 	// another, and, every ten seconds at most, of who was not let in (NoNode if it has not said which node it is). It is called by the
