@@ -268,6 +268,10 @@ func (r *ruler) commit(c controller.Commit) {
 			r.step(controller.Committed{Tag: c.Tag, Versions: versions, Err: err})
 		}
 	}
+	if s.mutant.outOfMemory && len(c.Transaction.Writes) == 0 {
+		s.after(0, func() { back(nil, nil) })
+		return
+	}
 	unknown := errNoAnswer
 	if s.mutant.unanswered {
 		back = r.believing(c, back)

@@ -52,6 +52,7 @@ type mutant struct {
 	staysDeaf       bool // a watch that has lost news is not begun anew
 	wallClock       bool // replicas are told the time of the wall clock
 	gapWhereEmpty   bool // a follower skips up to the leader's end on any empty answer
+	outOfMemory     bool // a controller refuses without a look whether it still rules
 }
 
 var mutants = map[string]mutant{
@@ -96,6 +97,7 @@ var mutants = map[string]mutant{
 	"stay-deaf":                 {staysDeaf: true},
 	"wall-clock":                {wallClock: true},
 	"skip-without-gap":          {gapWhereEmpty: true},
+	"refuse-out-of-memory":      {outOfMemory: true},
 }
 
 // Mutants are the names for Options.Mutant, sorted.
