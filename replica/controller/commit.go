@@ -61,6 +61,7 @@ type entry struct {
 type held struct {
 	reply      Reply
 	generation uint64
+	begun      bool // part of what it promises is in the store
 }
 
 // touch notes that a key has to be written.
@@ -74,7 +75,7 @@ func (c *Core) touch(k key) {
 // reply answers a request as soon as all before it is written, and this node has shown that it still rules.
 func (c *Core) reply(tag uint64, r Reply) {
 	r.Tag = tag
-	c.book.waiting = append(c.book.waiting, held{r, c.book.generation})
+	c.book.waiting = append(c.book.waiting, held{reply: r, generation: c.book.generation})
 }
 
 // show answers a request that only looks as soon as all before it is written. What is not there is a refusal like any other.
@@ -84,7 +85,7 @@ func (c *Core) show(tag uint64, r Reply) {
 		return
 	}
 	r.Tag = tag
-	c.book.shown = append(c.book.shown, held{r, c.book.generation})
+	c.book.shown = append(c.book.shown, held{reply: r, generation: c.book.generation})
 }
 
 // flush sends what is dirty if nothing is under way, and answers who need not wait.
@@ -237,21 +238,33 @@ func (c *Core) resign(err error) {
 	if !c.ruling {
 		return
 	}
-	sure := len(c.book.flight) == 0 || errors.Is(err, replica.ErrConflict)
-	refusal := refuse(replica.RequestTimedOut, "whether it was done is unknown, this node's rule ended")
-	if sure {
-		refusal = refuse(replica.NotController, "this node's rule ended")
+	promised := slices.Clone(c.book.waiting)
+	for _, name := range slices.Sorted(maps.Keys(c.topics)) {
+		promised = append(promised, c.topics[name].deleters...)
 	}
-	for _, w := range slices.Concat(c.book.waiting, c.book.shown) {
+	over := refuse(replica.NotController, "this node's rule ended")
+	unknown := refuse(replica.RequestTimedOut, "whether it was done is unknown, this node's rule ended")
+	for _, w := range promised {
+		refusal := over
+		if c.book.mayBeDone(w, err) {
+			refusal = unknown
+		}
 		c.out = append(c.out, Reply{Tag: w.reply.Tag, Err: refusal})
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.topics)) {
-		for _, tag := range c.topics[name].deleters {
-			c.out = append(c.out, Reply{Tag: tag, Err: refusal})
-		}
+	for _, w := range c.book.shown {
+		c.out = append(c.out, Reply{Tag: w.reply.Tag, Err: over})
 	}
 	c.forget()
 	if err != nil {
 		c.out = append(c.out, Resign{err})
 	}
+}
+
+// mayBeDone says whether something of what a reply promises may be in the store, or get there, when the rule ends with err. What
+// takes several transactions may be there in part, and a successor goes on with it. Only the guard's conflict says that
+// nothing was written: a client of the store that sends a transaction again, whose first answer was lost, tells of one with itself.
+func (b *book) mayBeDone(w held, err error) bool {
+	conflict := (*replica.ConflictError)(nil)
+	refused := errors.As(err, &conflict) && conflict.Guard
+	return w.begun || w.generation <= b.proven || w.generation <= b.sent && len(b.flight) > 0 && !refused
 }

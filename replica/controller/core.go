@@ -40,8 +40,8 @@ type topic struct {
 	partitions []partition
 	config     map[string]string
 	leaving    departure
-	deleters   []uint64 // tags of the requests that wait for the mark
-	damaged    bool     // its keys cannot be read
+	deleters   []held // what the requests that wait for the mark are told
+	damaged    bool   // its keys cannot be read
 }
 
 type partition struct {

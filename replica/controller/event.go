@@ -26,7 +26,7 @@ type (
 	Committed struct {
 		Tag      uint64
 		Versions []int64 // of the writes; with Err nil
-		Err      error   // errors.Is(Err, replica.ErrConflict): nothing was written; any other: it is unknown
+		Err      error   // a *replica.ConflictError of the guard: nothing was written; any other: it is unknown
 	}
 	// Tick passes time. Once a second is often enough.
 	Tick struct{}

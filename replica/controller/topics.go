@@ -206,7 +206,7 @@ func (c *Core) deleteTopic(e DeleteTopic) {
 		return
 	}
 	t.leaving = marking
-	t.deleters = append(t.deleters, e.Tag)
+	t.deleters = append(t.deleters, held{reply: Reply{Tag: e.Tag}, generation: c.book.generation})
 	c.touch(key{kind: markKey, topic: t.name})
 }
 
@@ -221,8 +221,9 @@ func (c *Core) strike(t *topic) {
 	c.touch(key{kind: topicKey, topic: t.name})
 	c.touch(key{kind: configKey, topic: t.name})
 	c.touch(key{kind: markKey, topic: t.name})
-	for _, tag := range t.deleters {
-		c.reply(tag, Reply{})
+	for _, w := range t.deleters {
+		w.generation, w.begun = c.book.generation, true
+		c.book.waiting = append(c.book.waiting, w)
 	}
 	t.deleters = nil
 }
