@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -204,7 +205,7 @@ func (c *Core) committed(e Committed) {
 		return // of an earlier rule
 	}
 	if e.Err == nil && len(e.Versions) != len(b.flight) {
-		e.Err = errors.New("the store answered with too few versions")
+		e.Err = fmt.Errorf("the store answered with %d versions for %d writes", len(e.Versions), len(b.flight))
 	}
 	if e.Err != nil {
 		c.resign(e.Err)
