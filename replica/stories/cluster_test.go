@@ -51,6 +51,8 @@ type cluster struct {
 	replies map[uint64]controller.Reply
 	tag     uint64
 	history []controller.Partition // the partition after each change
+	minISR  int                    // of the last change
+	ours    int32                  // versions that Kafka has none of
 	passed  []view                 // and as the cluster describes it then, since the story was last compared
 }
 
@@ -94,7 +96,7 @@ func (c *cluster) control(in controller.Event) {
 				if a.Deleted || a.Partition != c.story.tp() {
 					continue
 				}
-				c.history, c.passed = append(c.history, a.State), append(c.passed, c.viewOf(a.State))
+				c.record(a.State)
 			default:
 				c.t.Fatalf("the controller: %#v", a)
 			}
@@ -104,6 +106,22 @@ func (c *cluster) control(in controller.Event) {
 		if changed {
 			c.tell(c.nodes[id])
 		}
+	}
+}
+
+// record notes a change. A version that brings nothing but another min.insync.replicas is ours alone, and counted out.
+func (c *cluster) record(p controller.Partition) {
+	if n := len(c.history); n > 0 && p.MinISR != c.minISR {
+		last := c.history[n-1]
+		last.PartitionEpoch = p.PartitionEpoch
+		if line(last) == line(p) {
+			c.ours++
+		}
+	}
+	c.minISR = p.MinISR
+	p.PartitionEpoch -= c.ours
+	if n := len(c.history); n == 0 || p.PartitionEpoch > c.history[n-1].PartitionEpoch {
+		c.history, c.passed = append(c.history, p), append(c.passed, c.viewOf(p))
 	}
 }
 

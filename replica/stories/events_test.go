@@ -22,7 +22,7 @@ func (c *cluster) create(e *event) {
 	if e.TopicID != "" {
 		c.story.TopicID = e.TopicID
 	}
-	c.history, c.passed = nil, nil
+	c.history, c.passed, c.ours = nil, nil, 0
 	r := c.ask(func(tag uint64) controller.Event {
 		return controller.CreateTopic{Tag: tag, Topic: c.story.Topic, Assignment: [][]replica.NodeID{e.Replicas}, ID: c.story.topicID(c.t), Config: c.story.TopicConfig}
 	})
