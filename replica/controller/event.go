@@ -60,8 +60,8 @@ type (
 		Topic string
 	}
 	// SetConfig replaces a topic's own settings. InvalidConfig, before anything is stored: a key that is no topic's, a value that
-	// cannot be. Leaders heed it soon, see member.AwaitConfig. Another min.insync.replicas empties the ELRs of the topic; where
-	// unclean elections become allowed, those that are needed are held within Config.UncleanInterval (Elect does it at once).
+	// cannot be. Leaders heed it soon, see member.AwaitConfig. Another min.insync.replicas empties the ELRs of the topic and forgets
+	// the last leaders of partitions that have none; where unclean elections become allowed, those that are needed are held within Config.UncleanInterval (Elect does it at once).
 	SetConfig struct {
 		Tag    uint64
 		Topic  string

@@ -120,6 +120,26 @@ func TestChangingMinISREmptiesELRs(t *testing.T) {
 	require.Equal(t, "INVALID_CONFIG", code(set(map[string]string{uncleanKey: "perhaps"})))
 }
 
+// While nobody leads, the last known leader is forgotten, too: who leads next is decided by hand. A default that is said again is a
+// change as well.
+func TestChangingMinISRForgetsTheLastKnownLeader(t *testing.T) {
+	w := newWorld(t, Config{MinISR: 2}, 1, 2)
+	w.create("t", map[string]string{}, ids{1, 2})
+	w.die(2)
+	w.die(1)
+	p := w.partition("t")
+	require.Equal(t, []any{replica.NoNode, ids{1, 2}, ids{1}}, []any{p.Leader, slices.Sorted(slices.Values(p.ELR)), p.LastKnownELR})
+	require.NoError(t, w.ask(func(tag uint64) Event { return SetConfig{tag, "t", map[string]string{minISRKey: "2"}} }).Err)
+	q := w.partition("t")
+	require.Equal(t, []int{0, 0}, []int{len(q.ELR), len(q.LastKnownELR)})
+	require.Equal(t, p.PartitionEpoch+1, q.PartitionEpoch)
+	w.start(1)
+	w.start(2)
+	require.Equal(t, replica.NoNode, w.partition("t").Leader)
+	require.NoError(t, w.electOne("t", Uncleanly))
+	require.Equal(t, replica.NodeID(1), w.partition("t").Leader)
+}
+
 // What a leader may not propose, and what it is told.
 //
 // Report: B126.

@@ -181,10 +181,10 @@ func split(list string) (parts []string) {
 	return parts
 }
 
-// configure replaces a topic's settings. Another min.insync.replicas empties the ELRs: what they were eligible by is not so any
-// more; and it is a new version of each partition, so that a leader that goes by the old one can have nobody left out of the in-sync
-// set: the ELR would take who left for one that has all that is committed. Where unclean elections are allowed from now on,
-// tick holds those that are needed, as Kafka does.
+// configure replaces a topic's settings. Another min.insync.replicas, were it the default said aloud, empties the ELRs and forgets the
+// last known leaders: what they were eligible by is not so any more. And it is a new version of each partition, so that a leader that
+// goes by the old one can have nobody left out of the in-sync set: the ELR would take who left for one that has all that is
+// committed. Where unclean elections are allowed from now on, tick holds those that are needed, as Kafka does.
 func (c *Core) configure(t *topic, config map[string]string) {
 	if maps.Equal(t.config, config) {
 		return
@@ -193,8 +193,7 @@ func (c *Core) configure(t *topic, config map[string]string) {
 	t.config = config
 	c.touch(key{kind: configKey, topic: t.name})
 	now := c.config.minISR(t.config)
-	same := now == before
-	if same && own == hasMinISR(config) {
+	if now == before && own == hasMinISR(config) {
 		return
 	}
 	if !hasMinISR(config) {
@@ -202,9 +201,7 @@ func (c *Core) configure(t *topic, config map[string]string) {
 	}
 	for n, p := range t.partitions {
 		if !p.damaged {
-			if p.MinISR = now; !same {
-				p.ELR = nil
-			}
+			p.MinISR, p.ELR, p.LastKnownELR = now, nil, nil
 			p.PartitionEpoch++
 			c.set(t, n, p.Partition)
 		}

@@ -40,6 +40,7 @@ type cluster struct {
 	t     *testing.T
 	story *story
 	now   time.Time
+	wall  time.Time // what the nodes' clocks show, if it is not now
 	nodes map[replica.NodeID]*node
 	queue []message // on their way, the next one first
 
@@ -313,7 +314,12 @@ func (c *cluster) gone(n *node) {
 func (c *cluster) start(id replica.NodeID) {
 	n := c.nodes[id]
 	c.clear(n)
-	n.boot(func() time.Time { return c.now }, c.story)
+	n.boot(func() time.Time {
+		if !c.wall.IsZero() {
+			return c.wall
+		}
+		return c.now
+	}, c.story)
 	n.send = func(a replica.Action) { c.route(n, a) }
 	previous, clean := n.dir.CleanShutdown()
 	if !clean {

@@ -41,11 +41,13 @@ func (c *cluster) clear(n *node) {
 	}
 }
 
-// endTxn has the leader write the marker of a transaction.
+// endTxn has the leader write the marker of a transaction, with the time that it got in the cluster.
 func (c *cluster) endTxn(e *event) {
 	n := c.leader(e.Node)
 	c.tag++
 	tag := c.tag
+	c.wall = time.UnixMilli(e.Timestamp)
+	defer func() { c.wall = time.Time{} }()
 	n.step(c.now, replica.EndTxn{From: replica.NoNode, Tag: tag, ProducerID: *e.PID, ProducerEpoch: e.Epoch, Commit: e.Commit, LeaderEpoch: -1, BrokerEpoch: -1})
 	require.True(c.t, c.run(10*time.Second, func() bool { _, ok := n.answers[tag]; return ok }), "step %d: no answer", e.Step)
 	require.Equal(c.t, e.Answer.Error, n.answers[tag].Err.String(), "step %d", e.Step)

@@ -256,7 +256,7 @@ func (c *cluster) probe(e *event) {
 	epoch := p.LeaderEpoch
 	switch e.Probe {
 	case "list offsets":
-		got := c.listOffsets(n, e.Timestamp)
+		got := c.listOffsets(n, e.Timestamp, log.ReadUncommitted)
 		require.Equal(c.t, *e.Answer, got, "step %d", e.Step)
 	case "fetch as consumer":
 		c.probeFetch(e, -1)
@@ -268,11 +268,11 @@ func (c *cluster) probe(e *event) {
 }
 
 // listOffsets is a client's request for an offset by time, answered from View as its comment says.
-func (c *cluster) listOffsets(n *node, timestamp int64) answer {
+func (c *cluster) listOffsets(n *node, timestamp int64, isolation log.Isolation) answer {
 	none := func(e replica.ErrorCode) answer {
 		return answer{Error: e.String(), Offset: -1, LeaderEpoch: -1, Timestamp: -1}
 	}
-	v := n.p.View(replica.NoNode, -1, log.ReadUncommitted, 0)
+	v := n.p.View(replica.NoNode, -1, isolation, n.log.Offsets().LastStable)
 	var at log.At
 	var err error
 	switch {
@@ -347,9 +347,9 @@ func (c *cluster) compareFolders(e *event) {
 // consume reads from the leader as a consumer does, fetch by fetch, and finds the records that Kafka's consumer got.
 func (c *cluster) consume(want *consumed) {
 	n := c.leader(c.partition().Leader)
-	start := c.listOffsets(n, -2).Offset
+	start := c.listOffsets(n, -2, want.isolation()).Offset
 	require.Equal(c.t, want.Beginning, start)
-	require.Equal(c.t, want.End, c.listOffsets(n, -1).Offset)
+	require.Equal(c.t, want.End, c.listOffsets(n, -1, want.isolation()).Offset)
 	var got []consumedRecord
 	at := start
 	for at < want.End {
