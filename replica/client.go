@@ -21,10 +21,12 @@ import (
 type ClientConfig struct {
 	// Nodes are members of the cluster and where they listen, "host:port": those that clients are to begin with.
 	Nodes map[NodeID]string
-	// Locate says where a node is that a refusal names as the leader and Nodes do not have: controller.LookupNode, say. nil: such a
-	// node is not asked.
+	// Locate says where a node is that a refusal names as the leader: what controller.LookupNode found, say. It is asked each time a
+	// leader changes, and may block until ctx ends. Without an answer, or if it is nil, the node is where Nodes has it; one that
+	// they do not have is not asked.
 	Locate func(ctx context.Context, node NodeID) (addr string, err error)
-	// Timeout is how long one attempt may take beside what the request itself says (MaxWait), 10 s. Then another node is asked.
+	// Timeout is how long one attempt may take beside what the request itself says (MaxWait), 10 s: request.timeout.ms. Then another
+	// node is asked.
 	Timeout time.Duration
 	Backoff time.Duration // retry.backoff.ms, 100 ms: pause before the next attempt, doubled up to ten times as much
 	// MaxFrame and Idle are TCPConfig's, and should be what the nodes have.
@@ -378,18 +380,13 @@ func (c *Client) leads(tp log.TopicPartition, node NodeID) {
 	c.leaders[tp] = node
 }
 
-// locate makes sure that a node can be reached.
+// locate makes sure that a node can be reached, as far as is known. It may be elsewhere than it was.
 func (c *Client) locate(ctx context.Context, node NodeID) bool {
-	if c.conf.Nodes[node] != "" {
-		return true
+	if c.conf.Locate != nil {
+		if addr, err := c.conf.Locate(ctx, node); err == nil && addr != "" {
+			c.wire.SetPeer(node, addr)
+			return true
+		}
 	}
-	if c.conf.Locate == nil {
-		return false
-	}
-	addr, err := c.conf.Locate(ctx, node)
-	if err != nil || addr == "" {
-		return false
-	}
-	c.wire.SetPeer(node, addr)
-	return true
+	return c.conf.Nodes[node] != ""
 }

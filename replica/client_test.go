@@ -144,7 +144,13 @@ func TestAClientSendsABatchThatIsInDoubtOnce(t *testing.T) {
 // The leader is a node that the client was not told of.
 func TestAClientLooksUpWhereALeaderIs(t *testing.T) {
 	_, at := listening(t, 1, 2)
-	c := newClient(t, ClientConfig{Nodes: map[NodeID]string{2: at[2]}, Locate: func(_ context.Context, node NodeID) (string, error) {
+	for _, nodes := range []map[NodeID]string{{2: at[2]}, {1: "127.0.0.1:1", 2: at[2]}} { // or it was elsewhere
+		looksUp(t, nodes, at)
+	}
+}
+
+func looksUp(t *testing.T, nodes, at map[NodeID]string) {
+	c := newClient(t, ClientConfig{Nodes: nodes, Locate: func(_ context.Context, node NodeID) (string, error) {
 		if node != 1 {
 			return "", errors.New("unknown")
 		}

@@ -381,6 +381,8 @@ func (n *Node) deliver(e Envelope) {
 			return
 		}
 		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
+	case unsent:
+		n.unsent(e.From, m)
 	case Lost:
 		n.lost(e.From, m.Why)
 	case EndTxn:

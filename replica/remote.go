@@ -118,15 +118,24 @@ type awaited struct {
 	from   NodeID
 	answer chan Message // of capacity 1; what comes second is not needed
 	lost   chan error   // of capacity 1: the transport says that the answer may not come, and why, if it knows
+	unsent chan error   // of capacity 1: the transport says that the request has not gone out; nil: it will be sent again anyway
 }
 
-// UnansweredError says that no answer came of what changes nothing: it can be asked again.
+// UnansweredError says that no answer came, of what changes nothing, or of what has not been sent: it can be asked again.
 type UnansweredError struct {
 	Partition log.TopicPartition
 	Node      NodeID // that was asked
 	// Err is ctx's, NetworkException when the connection broke or could not be made, RequestTimedOut, or ErrNodeClosed; with what the
 	// transport says of it, as text.
 	Err error
+
+	unsent bool
+}
+
+// notSent notes that the request has not gone out.
+func notSent(e *UnansweredError) *UnansweredError {
+	e.unsent = true
+	return e
 }
 
 // Error is one sentence.
@@ -142,7 +151,7 @@ func (e *UnansweredError) Unwrap() error { return e.Err }
 
 // unsure is what became of a request that changes something, when there was no answer.
 func (r *Remote) unsure(request string, err error) error {
-	if e := (*UnansweredError)(nil); errors.As(err, &e) {
+	if e := (*UnansweredError)(nil); errors.As(err, &e) && !e.unsent {
 		return &UncertainError{r.tp, r.at, request, e.Err}
 	}
 	return err // nothing was sent
@@ -202,9 +211,12 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 	if err := n.mayAsk(ctx); err != nil {
 		return nil, err
 	}
-	wait := awaited{at, make(chan Message, 1), make(chan error, 1)}
+	wait := awaited{from: at, answer: make(chan Message, 1), lost: make(chan error, 1)}
+	if how.once {
+		wait.unsent = make(chan error, 1)
+	}
 	var why error // the transport gave last
-	gone := func(err error) error {
+	gone := func(err error) *UnansweredError {
 		if why != nil {
 			err = fmt.Errorf("%w: %v", err, why) // what it is itself, a time limit of its own, say, is not the caller's
 		}
@@ -237,13 +249,23 @@ func (n *Node) exchange(ctx context.Context, at NodeID, tp log.TopicPartition, h
 			if how.once {
 				return nil, gone(RequestTimedOut)
 			}
+		case why = <-wait.unsent:
+			again.Stop()
+			return nil, notSent(gone(NetworkException))
 		case reason := <-wait.lost:
 			again.Stop()
 			if reason != nil {
 				why = reason
 			}
 			if how.once {
-				return nil, gone(NetworkException)
+				select { // which say more
+				case m := <-wait.answer:
+					return m, nil
+				case why = <-wait.unsent:
+					return nil, notSent(gone(NetworkException))
+				default:
+					return nil, gone(NetworkException)
+				}
 			}
 			breath := time.NewTimer(min(n.conf.Config.withDefaults().Backoff, pause)) // the answer may be here, or the node down
 			select {
@@ -319,6 +341,18 @@ func (n *Node) judge(from NodeID, tp log.TopicPartition, q ControlRequest) {
 		answer = n.conf.Judge(ctx, from, tp, q)
 	}
 	n.send(from, tp, ControlAnswer{Tag: q.Tag, Answer: answer})
+}
+
+// unsent tells who waits that his request has not gone out.
+func (n *Node) unsent(from NodeID, m unsent) {
+	n.asking.Lock()
+	defer n.asking.Unlock()
+	if w, ok := n.awaited[m.tag]; ok && w.from == from {
+		select {
+		case w.unsent <- m.why:
+		default:
+		}
+	}
 }
 
 // answered gives an answer to who waits for it.

@@ -43,7 +43,7 @@ func (r *Remote) Append(ctx context.Context, raw []byte, acks int8) (log.Appende
 // A batch of an idempotent producer is sent again, each FetchLimit, until there is an answer: the log knows it again. Any other
 // is sent once, so that it is in the log once at most: if no answer comes within the request's timeout (ctx's deadline, else
 // 30 s) and FetchLimit, or if the transport says that the connection broke, the error is an *UncertainError. So it is, for
-// either, when ctx ends first. Acks 0 waits for nothing.
+// either, when ctx ends first. *UnansweredError, NetworkException: the node cannot be reached, and nothing was sent. Acks 0 waits for nothing.
 func (r *Remote) Produce(ctx context.Context, raw []byte, acks int8, o ProduceOptions) (log.Appended, error) {
 	if r.none() {
 		return nothing, ErrNodeClosed

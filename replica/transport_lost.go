@@ -63,3 +63,46 @@ func (t *TCP) confess(c net.Conn, p *tcpPeer) error {
 	}
 	return err
 }
+
+// unsent is what a TCP says of a request that has certainly not gone out, because nobody could be reached.
+type unsent struct {
+	tag uint64
+	why error
+}
+
+func (unsent) event()   {}
+func (unsent) message() {}
+
+// giveUp drops a message, and all that wait behind it, when a peer cannot be reached: who asks is told, and asks again, or elsewhere.
+func (t *TCP) giveUp(p *tcpPeer, o outgoing, why error) {
+	for more := true; more; {
+		if tag, is := tagOfClients(o.m); is {
+			t.hand(Envelope{From: p.to, Partition: o.tp, Message: unsent{tag, why}})
+		}
+		select {
+		case o = <-p.queue:
+			p.bytes.Add(-recordsOf(o.m))
+		default:
+			more = false
+		}
+	}
+}
+
+// tagOfClients is the tag of what Remotes and clients ask.
+func tagOfClients(m Message) (tag uint64, is bool) {
+	switch m := m.(type) {
+	case FetchRequest:
+		return m.Tag, m.From == NoNode
+	case EpochRequest:
+		return m.Tag, true
+	case OffsetRequest:
+		return m.Tag, true
+	case StatusRequest:
+		return m.Tag, true
+	case AppendRequest:
+		return m.Tag, true
+	case EndTxn:
+		return m.Tag, true
+	}
+	return 0, false
+}

@@ -68,7 +68,8 @@ func (t *TCP) send(p *tcpPeer) {
 			var err error
 			if c, err = t.dial(p); err != nil {
 				failed(err)
-				again = t.owe(p, &tries, err) // o is lost
+				t.giveUp(p, o, err)
+				again = t.owe(p, &tries, err)
 				if !t.pause(t.conf.Backoff << min(failures, 5)) {
 					return
 				}
