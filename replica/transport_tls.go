@@ -60,9 +60,19 @@ func (t *TCP) accepted(c net.Conn) (net.Conn, error) {
 		c = tls.Server(c, t.conf.TLS)
 	}
 	if err := shake(t.ctx, c); err != nil {
-		return c, t.turnedAway(NoNode, c, err)
+		err = t.turnedAway(NoNode, c, err)
+		farewell(base(c))
+		return c, err
 	}
 	return c, nil
+}
+
+// farewell lets the other side read why it is not let in: where something is left unread, the end of a connection takes back what was
+// sent. It takes no longer than the handshake might.
+func farewell(c net.Conn) {
+	if half, ok := c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_, _ = io.CopyN(io.Discard, c, 64<<10)
+	}
 }
 
 // shake is the handshake of TLS: it is over before anything else is said, so that Admit finds the certificates.

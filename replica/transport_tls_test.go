@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,11 +140,16 @@ func TestNodesAndClientsProveWhoTheyAre(t *testing.T) {
 	} {
 		conf.Nodes = at
 		stranger := newClient(t, conf)
-		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		_, err := stranger.ListOffsets(short, ordersZero, OffsetQuery{At: Latest})
-		cancel()
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, name)
+		for try := 0; ; try++ {
+			short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			_, err := stranger.ListOffsets(short, ordersZero, OffsetQuery{At: Latest})
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			if strings.Contains(err.Error(), name) { // it says why, if its time was not over before it knew
+				break
+			}
+			require.Less(t, try, 20, err)
+		}
 	}
 	require.NotEmpty(t, troubles)
 
