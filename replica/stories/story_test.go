@@ -299,8 +299,14 @@ func (s *story) config(t *testing.T) log.Config {
 }
 
 func readStory(t *testing.T, name string) *story {
-	home := home()
-	raw, err := os.ReadFile(filepath.Join(home, name, "story.json"))
+	var home string
+	var raw []byte
+	var err error
+	for _, home = range homes() {
+		if raw, err = os.ReadFile(filepath.Join(home, name, "story.json")); err == nil {
+			break
+		}
+	}
 	require.NoError(t, err)
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields() // what nobody looks at would count as equal
@@ -310,20 +316,22 @@ func readStory(t *testing.T, name string) *story {
 	return s
 }
 
-// home is the folder of the stories: that of PARTLOG_STORIES, in place of testdata.
-func home() string {
+// homes are the folders of the stories: that of PARTLOG_STORIES, in place of those of testdata.
+func homes() []string {
 	if other := os.Getenv("PARTLOG_STORIES"); other != "" {
-		return other
+		return []string{other}
 	}
-	return "testdata"
+	return []string{"testdata", "testdata/more"}
 }
 
 // names are the stories there are.
 func names(t *testing.T) (list []string) {
-	files, err := filepath.Glob(filepath.Join(home(), "*", "story.json"))
-	require.NoError(t, err)
-	for _, f := range files {
-		list = append(list, filepath.Base(filepath.Dir(f)))
+	for _, home := range homes() {
+		files, err := filepath.Glob(filepath.Join(home, "*", "story.json"))
+		require.NoError(t, err)
+		for _, f := range files {
+			list = append(list, filepath.Base(filepath.Dir(f)))
+		}
 	}
 	require.NotEmpty(t, list)
 	return list
