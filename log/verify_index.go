@@ -156,6 +156,8 @@ type offsetCheck struct {
 	most     int64 // the most of them there were behind the last entry
 	epoch    int32 // of the last batch that had one
 	restarts int64 // behind the last entry: places where the writer may have been restarted
+	raised   int   // behind the last entry: batches with a larger timestamp than all before
+	timed    int   // behind the last entry: batches that the time index names
 	broken   bool  // the next batch stands behind one
 }
 
@@ -234,7 +236,7 @@ func (c *offsetCheck) batch(pos, base, last int64, epoch int32) {
 			if c.closest == 0 || c.pos-c.indexed < c.closest {
 				c.closest = c.pos - c.indexed
 			}
-			c.indexed, c.restarts, c.since, c.most = c.pos, 0, 0, 0
+			c.indexed, c.restarts, c.since, c.most, c.raised, c.timed = c.pos, 0, 0, 0, 0, 0
 		}
 		c.advance()
 	}
@@ -246,13 +248,31 @@ func (c *offsetCheck) restart() {
 	c.broken = true
 }
 
+// times is called before batch with what there is to say of its timestamp.
+func (c *offsetCheck) times(raised, named bool) {
+	if raised {
+		c.raised++
+	}
+	if named {
+		c.timed++
+	}
+}
+
+// idle says that nothing was to be indexed behind the last entry: entries come in pairs, and the time index, which is whole, has only
+// the last one there, that of the roll or the stop, though timestamps grew. So it is with followers of old releases: they add one
+// pair at most for all that comes with a fetch, before they write it.
+func (c *offsetCheck) idle() bool {
+	t := c.s.times
+	return c.raised > 1 && c.timed < 2 && !t.e.hidden && t.e.bad == nil && !t.have && t.before >= t.largest
+}
+
 func (c *offsetCheck) finish() {
 	for c.have {
 		c.e.fault(c.off, "entry for offset %d names byte %d, but no batch ends there", c.off, c.pos)
 		c.advance()
 	}
 	active := c.s.live != nil && c.s.rebuildable()
-	if !c.e.hidden && c.e.bad == nil && !active {
+	if !c.e.hidden && c.e.bad == nil && !active && !c.idle() {
 		c.s.sparse = append(c.s.sparse, sparseIndex{file: c.e.name, offset: c.s.base, position: c.e.size, entries: c.good, bytes: c.tail - c.indexed, most: c.most, closest: c.closest, restarts: c.restarts})
 	}
 	c.e.close(c.s)
@@ -363,14 +383,15 @@ func (c *timeCheck) epochZero() bool {
 }
 
 // batch is called for every valid batch, in order, and says whether an entry names it. An emptied batch keeps its
-// timestamp in the header only.
-func (c *timeCheck) batch(last, header, newest int64, count int) (named bool) {
+// timestamp in the header only. newestAt is the offset of its first record with the largest timestamp: leaders of old releases
+// (3.6, for one) name that and not the end of the batch.
+func (c *timeCheck) batch(last, newestAt, header, newest int64, count int) (named bool) {
 	if count > 0 {
 		c.largest = max(c.largest, header)
 	}
 	for c.have && c.off <= last {
 		switch {
-		case c.off < last:
+		case c.off < last && (c.off != newestAt || c.ts != newest):
 			c.e.fault(c.off, "entry for timestamp %d names offset %d, where no batch ends", c.ts, c.off)
 		case c.ts != header && c.ts != newest:
 			c.e.fault(c.off, "entry says timestamp %d, the batch that ends at offset %d has %d", c.ts, last, header)

@@ -212,13 +212,15 @@ func (s *segmentCheck) batch(b record.Batch, pos int64) {
 	}
 	s.jump = jump{position: pos, base: base, last: last, before: s.next}
 	s.next = max(s.next, last+1)
-	newest, count := s.records(b, pos)
+	newest, newestAt, count := s.records(b, pos)
 	if !astray {
 		s.epochs.batch(s.folderCheck, b)
 		s.producers.batch(s, b)
 	}
+	raised, named := b.MaxTimestamp() > s.largest, s.times.batch(last, newestAt, b.MaxTimestamp(), newest, count)
+	s.offsets.times(raised, named)
 	s.offsets.batch(pos, base, last, e)
-	if s.times.batch(last, b.MaxTimestamp(), newest, count) || b.MaxTimestamp() <= s.largest {
+	if named || !raised {
 		s.offsets.restart()
 	}
 	s.largest = max(s.largest, b.MaxTimestamp())
@@ -269,21 +271,24 @@ func spanOf(first, last int64) string {
 	return fmt.Sprintf("offsets %d to %d", first, last)
 }
 
-// records iterates every record of the batch. newest is their largest timestamp, -1 if none has one; count is how many.
-func (s *segmentCheck) records(b record.Batch, pos int64) (newest int64, count int) {
-	newest = record.NoTimestamp
+// records iterates every record of the batch. newest is their largest timestamp, -1 if none has one, newestAt the offset of the
+// first record that has it, -1 if there is none; count is how many.
+func (s *segmentCheck) records(b record.Batch, pos int64) (newest, newestAt int64, count int) {
+	newest, newestAt = record.NoTimestamp, -1
 	base, last, before := b.BaseOffset(), b.LastOffset(), int64(-1)
 	v2 := b.Magic() >= 2
 	for rec, err := range b.Records(s.decoder) {
 		if errors.Is(err, record.ErrTooLarge) { // to be looked at, which is no damage
-			return b.MaxTimestamp(), b.Count()
+			return b.MaxTimestamp(), -1, b.Count()
 		}
 		if err != nil {
 			s.note(FindingRecords, "parse", pos, base, "the CRC is right, but the records of offsets %d to %d cannot be read: %s", base, last, reasonOf(err))
-			return newest, count
+			return newest, newestAt, count
 		}
 		count++
-		newest = max(newest, rec.Timestamp)
+		if rec.Timestamp > newest {
+			newest, newestAt = rec.Timestamp, rec.Offset
+		}
 		switch {
 		case rec.Offset <= before:
 			s.note(FindingRecords, "ascend", pos, rec.Offset, "record offset %d behind %d in one batch", rec.Offset, before)
@@ -298,7 +303,7 @@ func (s *segmentCheck) records(b record.Batch, pos int64) (newest int64, count i
 	if want := b.MaxTimestamp(); v2 && count > 0 && newest != want {
 		s.note(FindingRecords, "newest", pos, base, "the header says largest timestamp %d, the records say %d: look-ups by time go wrong", want, newest)
 	}
-	return newest, count
+	return newest, newestAt, count
 }
 
 func (s *segmentCheck) control(b record.Batch, rec record.Record, pos int64) {
