@@ -3,7 +3,7 @@ package replica
 import "time"
 
 const (
-	farLimit       = 8192             // requests of other nodes that one partition has not answered; more are lost
+	farLimit       = 8192             // requests of clients of other nodes that one partition has not answered; more are lost
 	farOfNode      = 1024             // of them, as clients of one node
 	farOfFollower  = 16               // as one follower, which waits for one answer at a time
 	remotePatience = 15 * time.Minute // how long a request of another node may wait at most, whatever it says
@@ -26,7 +26,7 @@ func (f *far) add(a asker) bool {
 	}
 	size := a.size
 	a.tag, a.size = 0, 0
-	if f.all >= farLimit || f.of[a] >= limit {
+	if a.client && f.all >= farLimit || f.of[a] >= limit { // the others are followers, and few
 		return false
 	}
 	if f.of == nil {

@@ -11,7 +11,7 @@ import (
 
 const (
 	runEvents   = 64       // how many events a partition takes before others have their turn
-	remoteLimit = 1024     // messages of other nodes that may wait for one partition; more are lost
+	remoteLimit = 1024     // messages of other nodes, of each sort, that may wait for one partition; more are lost
 	remoteBytes = 64 << 20 // of records that may come with them
 	warmBytes   = 4 << 20
 )
@@ -52,10 +52,9 @@ type runner struct {
 
 	mailMu  sync.Mutex // guards the mailbox; nothing is called under it
 	box     []mail
-	remotes int
-	bytes   int64 // of records that came from other nodes
-	awake   bool  // it runs, or will
-	closed  bool  // mail is dropped
+	remotes [sorts]load // what came from other nodes
+	awake   bool        // it runs, or will
+	closed  bool        // mail is dropped
 
 	coreMu sync.Mutex // held by each Step and by Status; nothing else is called under it
 	core   *Partition // nil until the log is open
@@ -107,6 +106,30 @@ func newRunner(n *Node, tp log.TopicPartition) *runner {
 	return &runner{node: n, tp: tp, slots: make(chan struct{}, n.conf.InFlight), gone: make(chan struct{}), asked: make(map[uint64]asker), leads: -1, spent: -1}
 }
 
+// Sorts of mail from other nodes. Each has its own limit: however much clients ask for, replication goes on.
+const (
+	ofClients  = iota
+	ofReplicas // a follower's fetches, a leader's answers
+	sorts
+)
+
+type load struct {
+	messages int
+	bytes    int64 // of records
+}
+
+func (m *mail) sort() int {
+	switch e := m.event.(type) {
+	case FetchRequest:
+		if e.From != NoNode {
+			return ofReplicas
+		}
+	case FetchResponse:
+		return ofReplicas
+	}
+	return ofClients
+}
+
 // post never blocks. It is false if nobody will look at the mail.
 func (r *runner) post(m mail) bool { return r.postBy(m, nil) }
 
@@ -117,13 +140,14 @@ func (r *runner) postBy(m mail, by *worker) bool {
 	if e, ok := m.event.(Message); ok {
 		size = recordsOf(e)
 	}
-	if r.closed || m.remote && (r.remotes >= remoteLimit || r.bytes > 0 && r.bytes+size > remoteBytes) {
+	load := &r.remotes[m.sort()]
+	if r.closed || m.remote && (load.messages >= remoteLimit || load.bytes > 0 && load.bytes+size > remoteBytes) {
 		r.mailMu.Unlock()
 		return false
 	}
 	if m.remote {
-		r.remotes++
-		r.bytes += size
+		load.messages++
+		load.bytes += size
 	}
 	r.box = append(r.box, m)
 	wake := !r.awake
@@ -176,7 +200,7 @@ func (r *runner) run(by *worker) (more bool) {
 		}
 		batch := r.box
 		r.box, r.spare = r.spare[:0], nil
-		r.remotes, r.bytes = 0, 0
+		r.remotes = [sorts]load{}
 		r.mailMu.Unlock()
 		r.lookAtLog()
 		for i := range batch {

@@ -382,3 +382,41 @@ func TestRecordsThatNobodyAskedForAreBounded(t *testing.T) {
 	require.Equal(t, int(remoteBytes)/len(raw), taken)
 	require.True(t, r.post(mail{event: Tick{}}))
 }
+
+// However much clients ask for, and however long they wait for it, a follower's fetches and a leader's answers come through: else the
+// follower would ask again only after its time limit, 30 s, and fall out of sync.
+func TestClientsDoNotKeepReplicationOut(t *testing.T) {
+	g := newGroup(t, log.Config{Durability: log.Buffered}, 1)
+	r := newRunner(g.nodes[1].Node, log.TopicPartition{Topic: "busy"})
+	r.awake = true // it is at something else
+	ask := func(m Message) bool { return r.post(mail{event: m, remote: true, from: 2}) }
+	raw := make([]byte, 10<<20)
+	for ask(AppendRequest{From: 9, Raw: raw}) {
+	}
+	for ask(FetchRequest{From: NoNode}) {
+	}
+	for range remoteLimit {
+		require.True(t, ask(FetchRequest{From: 2}))
+	}
+	require.False(t, ask(FetchRequest{From: 2}), "they are bounded, too")
+	r.remotes[ofReplicas].messages = 0
+	require.True(t, ask(FetchResponse{From: 2, Result: Result{Raw: raw}}))
+
+	g = newGroup(t, log.Config{Durability: log.Buffered}, 1, 2)
+	g.produce("a")
+	h := g.handle(1)
+	g.network.Isolate(2, true, 1) // no fetch of it waits, so that clients take all the room there is
+	require.Eventually(t, func() bool { return h.Status().Fetches == 0 }, 5*time.Second, time.Millisecond)
+	for node := NodeID(10); node < 10+farLimit/farOfNode; node++ {
+		flood(g, node, farOfNode, func(i int) Message {
+			return FetchRequest{From: NoNode, Tag: uint64(i), Offset: 1, MinBytes: 1 << 20, MaxBytes: 1 << 20, MaxWait: time.Hour, LeaderEpoch: -1, LastFetchedEpoch: -1}
+		})
+	}
+	require.Eventually(t, func() bool { return h.Status().Fetches == farLimit }, 5*time.Second, time.Millisecond)
+	g.network.Isolate(2, false, 1)
+	g.inSync(1, 2)
+	for range 3 {
+		g.produce("b")
+	}
+	g.caughtUp(1, 2)
+}
