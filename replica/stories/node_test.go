@@ -164,8 +164,8 @@ func (n *node) do(a replica.Action, again bool) replica.Event {
 		got, err := n.log.AppendBatches(ctx, a.Raw, log.AppendOptions{As: a.Role, LeaderEpoch: &a.LeaderEpoch})
 		return replica.Appended{Tag: a.Tag, Base: got.Base, Last: got.Last, AppendTime: got.AppendTime, Duplicate: got.Duplicate, Err: err, State: n.logState()}
 	case replica.DoRead:
-		raw, next, err := n.read(ctx, a)
-		return replica.Read{Tag: a.Tag, Raw: raw, Bytes: int64(len(raw)), Next: next, Err: err, State: n.logState()}
+		raw, next, aborted, err := n.read(ctx, a)
+		return replica.Read{Tag: a.Tag, Raw: raw, Bytes: int64(len(raw)), Next: next, Aborted: aborted, Err: err, State: n.logState()}
 	case replica.DoTruncate:
 		n.noteCut(a)
 		_, err := n.log.Truncate(ctx, a.Offset)
@@ -207,17 +207,17 @@ func (n *node) noteCut(a replica.Action) {
 	}
 }
 
-func (n *node) read(ctx context.Context, a replica.Action) (raw []byte, next int64, err error) {
+func (n *node) read(ctx context.Context, a replica.Action) (raw []byte, next int64, aborted []log.AbortedTxn, err error) {
 	f, err := n.log.Fetch(ctx, a.Offset, log.FetchOptions{Isolation: a.Isolation, MaxBytes: a.MaxBytes, WholeBatches: true})
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if raw, err = io.ReadAll(io.NewSectionReader(f, 0, f.Len())); err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
 	next, err = f.NextOffset()
-	return raw, next, err
+	return raw, next, f.Aborted(), err
 }
 
 // state is what the node has, read from its log while it runs; the epochs always from the file.
