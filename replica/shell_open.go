@@ -35,11 +35,8 @@ func (r *runner) before(m mail) {
 	}
 	stop, stopped := m.event.(Stop)
 	switch {
-	case r.opening && m.remote && r.heldFar >= remoteLimit: // lost
+	case r.opening && m.remote && !r.heldFar[m.sort()].take(m.size()): // lost
 	case r.opening:
-		if m.remote {
-			r.heldFar++
-		}
 		r.held = append(r.held, m)
 	case m.call != nil || m.question != nil || m.remote || m.heeded != nil:
 		res := refusal(KafkaStorageError)
@@ -91,7 +88,7 @@ func (r *runner) openLog(topicID [16]byte, old *log.Log) (*log.Log, Config, erro
 func (r *runner) start(o *opened) {
 	r.opening = false
 	held := r.held
-	r.held, r.heldFar = nil, 0
+	r.held, r.heldFar = nil, [sorts]load{}
 	had := r.log.Load() != nil
 	if o.err == nil {
 		r.log.Store(o.log)

@@ -68,8 +68,8 @@ type runner struct {
 	by         *worker // nil: a goroutine of somebody else's
 	conf       Config
 	opening    bool
-	held       []mail // came before the log was open
-	heldFar    int    // of it, from other nodes
+	held       []mail      // came before the log was open
+	heldFar    [sorts]load // of it, from other nodes
 	spare      []mail
 	asked      map[uint64]asker
 	far        far  // requests of other nodes that are not answered
@@ -118,6 +118,24 @@ type load struct {
 	bytes    int64 // of records
 }
 
+// take is false if there is no room for one more.
+func (l *load) take(size int64) bool {
+	if l.messages >= remoteLimit || l.bytes > 0 && l.bytes+size > remoteBytes {
+		return false
+	}
+	l.messages++
+	l.bytes += size
+	return true
+}
+
+// size is the bytes of records that come with it.
+func (m *mail) size() int64 {
+	if e, ok := m.event.(Message); ok {
+		return recordsOf(e)
+	}
+	return 0
+}
+
 func (m *mail) sort() int {
 	switch e := m.event.(type) {
 	case FetchRequest:
@@ -136,18 +154,9 @@ func (r *runner) post(m mail) bool { return r.postBy(m, nil) }
 // postBy has by take the runner up, if it can.
 func (r *runner) postBy(m mail, by *worker) bool {
 	r.mailMu.Lock()
-	size := int64(0)
-	if e, ok := m.event.(Message); ok {
-		size = recordsOf(e)
-	}
-	load := &r.remotes[m.sort()]
-	if r.closed || m.remote && (load.messages >= remoteLimit || load.bytes > 0 && load.bytes+size > remoteBytes) {
+	if r.closed || m.remote && !r.remotes[m.sort()].take(m.size()) {
 		r.mailMu.Unlock()
 		return false
-	}
-	if m.remote {
-		load.messages++
-		load.bytes += size
 	}
 	r.box = append(r.box, m)
 	wake := !r.awake
@@ -427,7 +436,7 @@ func (r *runner) shut() {
 	r.mailMu.Lock()
 	r.closed = true
 	rest := append(r.held, r.box...)
-	r.held, r.heldFar, r.box = nil, 0, nil
+	r.held, r.heldFar, r.box = nil, [sorts]load{}, nil
 	r.mailMu.Unlock()
 	for _, m := range rest {
 		r.refuse(m, refusal(NotLeaderOrFollower))

@@ -361,10 +361,22 @@ func TestMailForALogThatIsNotOpenIsBounded(t *testing.T) {
 	r := newRunner(g.nodes[1].Node, log.TopicPartition{Topic: "slow"})
 	r.opening = true
 	for i := range 3 * remoteLimit {
-		r.take(mail{event: FetchRequest{From: 2, Tag: uint64(i)}, remote: true, from: 2})
+		r.take(mail{event: FetchRequest{From: NoNode, Tag: uint64(i)}, remote: true, from: 9})
 	}
 	r.take(mail{event: Peer{Node: 2}})
 	require.Len(t, r.held, remoteLimit+1)
+	for i := range 3 * remoteLimit { // for which clients leave room
+		r.take(mail{event: FetchRequest{From: 2, Tag: uint64(i)}, remote: true, from: 2})
+	}
+	require.Len(t, r.held, 2*remoteLimit+1)
+
+	r = newRunner(g.nodes[1].Node, log.TopicPartition{Topic: "slow and large"})
+	r.opening = true
+	raw := make([]byte, 10<<20)
+	for range 100 {
+		r.take(mail{event: AppendRequest{From: 9, Raw: raw}, remote: true, from: 9})
+	}
+	require.Len(t, r.held, int(remoteBytes)/len(raw))
 }
 
 // Records that a peer sends unasked do not pile up before a replica that is busy.
