@@ -111,7 +111,8 @@ func (h *hints) found(name string) iter.Seq2[int32, []byte] {
 }
 
 // get is the log's hint if it was taken under this recovery point, else 0. A broker that owned the root since moved the
-// recovery point, and the hint speaks of another log.
+// recovery point, and the hint speaks of another log. Once this process has written to the file it is asked itself: what was
+// found in it may be of a log that was truncated since.
 func (h *hints) get(tp TopicPartition, recoveryPoint int64) (offset int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +123,16 @@ func (h *hints) get(tp TopicPartition, recoveryPoint int64) (offset int64) {
 			offset = int64(binary.BigEndian.Uint64(b[0:]))
 		}
 	}
-	return offset
+	slot, known := h.slots[name]
+	if h.file == nil || !known {
+		return offset
+	}
+	var b [hintSlot]byte
+	if _, err := h.file.ReadAt(b[:], slot*hintSlot); err != nil && err != io.EOF ||
+		binary.BigEndian.Uint32(b[28:]) != hintSum(b[:28], name) || int64(binary.BigEndian.Uint64(b[16:])) != recoveryPoint {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(b[0:]))
 }
 
 // slot gives the log's place in the file, opening it and adding one as needed.
