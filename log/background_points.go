@@ -61,7 +61,11 @@ func (l *Log) standOn(ctx context.Context) (footing, error) {
 	case err != nil:
 		return footing{}, l.fail(err)
 	}
-	switch err := l.writeSnapshots(turn{ctx}); {
+	err := l.payEpochs(ctx)
+	if err == nil {
+		err = l.writeSnapshots(turn{ctx})
+	}
+	switch {
 	case isNoSpace(err):
 		return footing{}, fmt.Errorf("%w: %w", ErrNoSpace, err)
 	case isContext(err):

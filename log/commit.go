@@ -242,7 +242,11 @@ func (l *Log) advanceRecoveryPoint(end int64, w turn) error {
 		return l.fail(err)
 	}
 	l.stats.lastFlush.Store(l.now().UnixMilli())
-	switch err := l.writeSnapshots(w); {
+	err := l.payEpochs(context.Background())
+	if err == nil {
+		err = l.writeSnapshots(w)
+	}
+	switch {
 	case isNoSpace(err):
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	case err == errBusy || isContext(err):

@@ -71,7 +71,8 @@ type DirConfig struct {
 	SlowSync time.Duration
 
 	// MinFreeBytes is a reserve: appends that would leave less free space on the root's device are refused with ErrNoSpace,
-	// so that retention, checkpoints and recovery have room to work in. 0: none. Kafka has no such setting.
+	// so that retention, checkpoints and recovery have room to work in. 0: none, and then a log is opened without room, too: see
+	// RecoveryReport.Unfiled. Kafka has no such setting.
 	MinFreeBytes int64
 
 	// ClusterID and NodeID are cluster.id and node.id of meta.properties. With a ClusterID, a root that belongs to another

@@ -120,23 +120,26 @@ func TestASecondSyncThatSucceedsConfirmsNothing(t *testing.T) {
 	require.Equal(t, unconfirmed.Base, w.log.Offsets().LogEnd, "the device never got it")
 }
 
-// Report: B042
-func TestAFullDiskRefusesToOpenAndChangesNothing(t *testing.T) {
-	for name, harm := range map[string]func(s *site){
-		"nothing to repair": func(*site) {},
-		"a torn tail":       func(s *site) { s.edit(logFile(6), appendBytes(batchAt(s.t, 9, 0)[:50])) },
-		"valid behind bad": func(s *site) {
+// Report: B042. Only bytes that are saved before they are cut must have room: without it nothing is cut.
+func TestAnOpenOnAFullDiskLosesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm    func(s *site)
+		refused bool
+	}{
+		"nothing to repair": {harm: func(*site) {}},
+		"a torn tail":       {harm: func(s *site) { s.edit(logFile(6), appendBytes(batchAt(s.t, 9, 0)[:50])) }},
+		"valid behind bad": {refused: true, harm: func(s *site) {
 			s.edit(logFile(6), appendBytes(append(make([]byte, 30), batchAt(s.t, 9, 0)...)))
-		},
-		"no indexes": func(s *site) {
+		}},
+		"no indexes": {harm: func(s *site) {
 			require.NoError(s.t, s.disk.Remove(logFile(3)[:len(logFile(3))-4]+".index"))
-		},
-		"no epochs": func(s *site) { require.NoError(s.t, s.disk.Remove(inFolder(checkpoint.LeaderEpochs))) },
+		}},
+		"no epochs": {harm: func(s *site) { require.NoError(s.t, s.disk.Remove(inFolder(checkpoint.LeaderEpochs))) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newNine(t, Durable)
 			s.kill()
-			harm(s)
+			c.harm(s)
 			before := s.files()
 			full := vfstest.NewFault(s.disk, vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpCreate}, Times: vfstest.Always, Hook: func(op vfstest.Op) error {
 				if exists(s.disk, op.Name) || op.Name == lockFile {
@@ -147,11 +150,20 @@ func TestAFullDiskRefusesToOpenAndChangesNothing(t *testing.T) {
 			full.SetQuota(0)
 			d, err := OpenDir("root", DirConfig{Manual: true, FS: full})
 			require.NoError(t, err)
-			_, err = d.Open(context.Background(), crashTP, s.cfg)
-			require.ErrorIs(t, err, ErrNoSpace)
-			require.Empty(t, changedFiles(before, s.files()))
+			l, err := d.Open(context.Background(), crashTP, s.cfg)
+			if c.refused {
+				require.ErrorIs(t, err, ErrNoSpace)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, int64(9), l.Offsets().LogEnd)
+				require.NotEmpty(t, l.Recovery().Unfiled)
+				require.ErrorIs(t, d.Close(), syscall.ENOSPC)
+			}
 			_ = d.Close()
-			require.Empty(t, changedFiles(before, s.files()))
+			for _, name := range changedFiles(before, s.files()) {
+				cut := name == logFile(6) && !c.refused
+				require.True(t, cut || strings.HasSuffix(name, "index"), name)
+			}
 			s.open()
 			s.holds(0, 9)
 			s.goesOn()

@@ -195,7 +195,23 @@ func (l *Log) bindEpochs() (err error) {
 		return err
 	}
 	l.epochs.Rebind(store)
-	return l.epochs.Flush(context.Background())
+	err = l.epochs.Flush(context.Background())
+	if isNoSpace(err) {
+		l.epochsOwed, err = true, nil
+		l.recovery.Unfiled = append(l.recovery.Unfiled, l.path(checkpoint.LeaderEpochs))
+	}
+	return err
+}
+
+// payEpochs writes the epochs that an open found no room for: they may be none that a recovery from a higher point would
+// find again. The caller holds the round token.
+func (l *Log) payEpochs(ctx context.Context) error {
+	if !l.epochsOwed {
+		return nil
+	}
+	err := l.epochs.Flush(ctx)
+	l.epochsOwed = err != nil
+	return err
 }
 
 // openSegments opens what the folder holds, oldest first, after removing index files that belong to no .log. An empty

@@ -58,6 +58,9 @@ type Log struct {
 	stats    counters
 	discards discards
 
+	// epochsOwed: the epochs' file lacks what an open found no room for (payEpochs). The round token guards it.
+	epochsOwed bool
+
 	// spare, if set, refuses an append of n bytes for which there should be no room: ErrNoSpace. It is called under write.
 	spare func(n int64) error
 

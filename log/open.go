@@ -18,8 +18,9 @@ var loneName = TopicPartition{Topic: "log", Partition: 0}
 // everything with OpenDir; Close closes the root too.
 //
 // ErrLocked: someone else has the root. ErrNotLog: dir is empty or a file, holds several partitions (use OpenDir) or is
-// itself a partition folder (open its parent). *ConfigError: c cannot be used, and nothing was touched. ErrReadOnly,
-// ErrNoSpace: the directory cannot be written. ErrCorrupt: bytes below the recovery point are damaged; no
+// itself a partition folder (open its parent). *ConfigError: c cannot be used, and nothing was touched. ErrReadOnly: the
+// directory cannot be written. ErrNoSpace: a new log, or bytes that were to be saved before they are cut, have no room; what is
+// merely derived from the records waits in memory for some (RecoveryReport.Unfiled). ErrCorrupt: bytes below the recovery point are damaged; no
 // byte of a log or checkpoint was changed (indexes of what is intact before them may have been made anew, and the marker of
 // a clean stop is gone: it said what is not so).
 func Open(dir string, c Config) (*Log, error) {

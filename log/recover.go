@@ -74,7 +74,12 @@ func (l *Log) finishRoll(ctx context.Context, segs segments, from int, at stored
 	if at.clean || from == 0 || from >= len(segs) || segs[from].Base() != at.recoveryPoint {
 		return from, nil
 	}
-	if err := segs[from-1].Seal(ctx); err != nil && !errors.Is(err, segment.ErrCorrupt) {
+	err := segs[from-1].Seal(ctx)
+	if isNoSpace(err) { // in memory that entry needs no room
+		_, err = segs[from-1].Recover(ctx, segment.ScanOptions{Durable: at.durable})
+		l.recovery.Unfiled = append(l.recovery.Unfiled, segs[from-1].IndexFile(), segs[from-1].TimeIndexFile())
+	}
+	if err != nil && !errors.Is(err, segment.ErrCorrupt) {
 		return from, err
 	}
 	return from - 1, nil
@@ -115,6 +120,9 @@ func (l *Log) recoverFrom(ctx context.Context, segs segments, from int, at store
 		}
 		if s.IndexesRebuilt {
 			l.recovery.Rebuilt = append(l.recovery.Rebuilt, segs[i].IndexFile(), segs[i].TimeIndexFile())
+		}
+		if s.IndexesKept {
+			l.recovery.Unfiled = append(l.recovery.Unfiled, segs[i].IndexFile(), segs[i].TimeIndexFile())
 		}
 		if err := segs[i].SetAborted(aborted); err != nil {
 			return segs, err

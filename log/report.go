@@ -15,6 +15,9 @@ type RecoveryReport struct {
 	SetAside int64    // bytes of whole segments that could not follow any more
 	Saved    []string // files in the root that hold what was set aside, and what was cut if it had whole batches in it
 	Rebuilt  []string // derived files that were made anew
+	// Unfiled are derived files that a full device has no room for. What would be in them is in memory, the log works, and deletes
+	// what makes room; the next Sync, or move of the recovery point, that finds some writes them.
+	Unfiled  []string
 	Removed  []string // leftovers of interrupted work that were removed
 	Findings []Finding
 	Took     time.Duration

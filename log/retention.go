@@ -92,8 +92,8 @@ func (c *Config) retention() retention.Policy {
 // after FileDeleteDelay, at Close, or by the next open. Readers that are in one finish. Appends and commits go on meanwhile, and
 // wait for no rename and no sync; those that need room for themselves (Config.MaxBytes) do, and all wait for a roll.
 //
-// It needs no free space to free space: nothing is written, but for a roll. (To open a log that was not stopped cleanly does
-// need some: see DirConfig.MinFreeBytes.) Where a device has no room for another segment FileDeleteDelay is not waited for.
+// It needs no free space to free space: nothing is written, but for a roll. Where a device has no room for another segment
+// FileDeleteDelay is not waited for.
 // Beside an error the report says what was done before it; a second call goes on. ErrNoSpace: the active segment could
 // not be rolled, all others went. Errors else as Roll's.
 func (l *Log) Retain(ctx context.Context) (RetentionReport, error) {

@@ -152,7 +152,7 @@ func TestASealOnAFullDiskSaysSoOnceAndCanBeDoneAgain(t *testing.T) {
 }
 
 // Bug report B042: recovery on a full disk fails and leaves the log as it was.
-func TestRecoveryOnAFullDiskLeavesTheLog(t *testing.T) {
+func TestRecoveryOnADiskThatFailsLeavesTheLog(t *testing.T) {
 	o := Options{FS: memFS(t), IndexIntervalBytes: EveryBatch}
 	d := damage{garble: func(b []byte, at []int64) []byte { return b[:len(b)-1] }}
 	d.damaged(t, 0, o)

@@ -268,17 +268,54 @@ func (s *Segment) useHeap(b *builder) (*indexes, error) {
 	return x, nil
 }
 
+// unfile removes both index files, for want of room for better ones. Without them whoever opens the segment makes them anew,
+// as a broker does. mu is held, no index is open.
+func (s *Segment) unfile() error {
+	s.dirtyIndexes()
+	for _, kind := range []string{idxSuffix, timeSuffix} {
+		if err := s.o.FS.Remove(s.name(kind)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// refile gives indexes that are in memory alone their files, if there is room by now.
+func (s *Segment) refile() {
+	if x := s.ix.Load(); x == nil || !x.heap || s.o.ReadOnly {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.ix.Load()
+	if x == nil || !x.heap || s.gone || s.state.get() == closed {
+		return
+	}
+	if err := s.writeEntries(x.offset.Entries(), x.time.Entries()); err != nil {
+		_ = s.unfile() // one without the other is no better
+		return
+	}
+	if filed, err := s.openUnchecked(false, s.o.index()); err == nil {
+		s.ix.Store(filed)
+		_ = x.close() // there is nothing behind it
+	}
+}
+
 // writeIndexes replaces both index files by what the builder gathered, exactly sized; mu is held, no index is open.
 func (s *Segment) writeIndexes(b *builder) error {
+	return s.writeEntries(b.offsetEntries(), b.timeEntries())
+}
+
+func (s *Segment) writeEntries(offsets iter.Seq2[index.Entry, error], times iter.Seq2[timeindex.Entry, error]) error {
 	defer s.dirtyIndexes()
-	off, err := index.Rebuild(s.name(idxSuffix), s.base, s.o.index(), b.offsetEntries())
+	off, err := index.Rebuild(s.name(idxSuffix), s.base, s.o.index(), offsets)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(off.Seal(), off.Close()); err != nil {
 		return err
 	}
-	tim, err := timeindex.Rebuild(s.name(timeSuffix), s.base, s.o.index(), b.timeEntries())
+	tim, err := timeindex.Rebuild(s.name(timeSuffix), s.base, s.o.index(), times)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package segment
 import (
 	"context"
 	"io"
+
+	"github.com/partlog/partlog/internal/nospace"
 )
 
 // Recover scans the segment, cuts what is behind the last good batch and rebuilds both indexes from the log, by Kafka's
@@ -10,8 +12,8 @@ import (
 // offsets that went away; SetAborted replaces it.
 //
 // Damage below o.Durable is never cut: the error is the *CorruptError of Scan.FirstBad and nothing was written. The same
-// holds for every other error that comes before the first write: the context's, Each's, BeforeCut's, *OverflowError. Indexes
-// are written before the log is cut, so that a full disk leaves the log as it was.
+// holds for every other error that comes before the first write: the context's, Each's, BeforeCut's, *OverflowError. On a full
+// device the index files go, and what would be in them is kept in memory: Scan.IndexesKept. A Sync that finds room writes them.
 //
 // Nothing is durable before Sync. With Options.ReadOnly nothing is written: the cut and the indexes exist in memory only.
 // It must not run beside an append; readers are legal and get ErrChanged where bytes went away.
@@ -100,10 +102,18 @@ func (s *Segment) settleAt(scan *Scan, b *builder, before marks) error {
 		scan.IndexesRebuilt = err == nil
 		return err
 	}
-	if err := s.writeIndexes(b); err != nil {
+	if err := s.writeIndexes(b); nospace.Is(err) {
+		if err := s.unfile(); err != nil {
+			return err
+		}
+		if _, err := s.useHeap(b); err != nil {
+			return err
+		}
+		scan.IndexesKept = true
+	} else if err != nil {
 		return err
 	}
-	scan.IndexesRebuilt = true
+	scan.IndexesRebuilt = !scan.IndexesKept
 	s.entries[0].Store(int64(len(b.offsets)))
 	s.entries[1].Store(int64(len(b.times)))
 	s.publishRecovered(now, before)

@@ -57,6 +57,7 @@ type Scan struct {
 	LowestEpoch    int32 // smallest leader epoch of a batch, -1 if none has one
 	MaxTimestamp   int64 // -1 if none
 	IndexesRebuilt bool  // by Recover
+	IndexesKept    bool  // by Recover, in memory: the device has no room for them
 }
 
 // Scan reads the whole file and verifies every batch: sizes, header rules, CRC, ascending offsets. It writes nothing. A

@@ -164,6 +164,7 @@ func (s *Segment) syncLog(sync func(*handle) error) error {
 // syncIndexes syncs both index files if bytes were written to them since the last time. It takes no lock of the segment:
 // appends do not wait for it, nor it for them. An error in handing the entries over is no lost sync: it can be tried again.
 func (s *Segment) syncIndexes() error {
+	s.refile()
 	// What is written from here on is for the next time.
 	dirty := [2]bool{s.dirtyIdx[offsetIndex].Swap(false), s.dirtyIdx[timeIndex].Swap(false)}
 	if !dirty[offsetIndex] && !dirty[timeIndex] {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -128,23 +129,40 @@ func (s *Segment) AppendAborted(a AbortedTxn) error {
 	})
 }
 
-// SetAborted replaces all entries: recovery finds them anew. Without entries an existing file stays, empty.
+// SetAborted replaces all entries: recovery finds them anew. Without entries an existing file stays, empty. Those that are in
+// the file as they should be stay there: a full device takes none again.
 func (s *Segment) SetAborted(all []AbortedTxn) error {
 	if err := s.writableTxn(); err != nil {
 		return err
 	}
 	return s.txn.use(s, len(all) > 0, func(x *txnindex.Index) error {
 		s.txn.dirty.Store(true)
-		if err := x.Reset(); err != nil {
+		n := beginning(x, all)
+		trim := x.Reset
+		if n > 0 {
+			trim = func() error { return x.Truncate(math.MaxInt64) } // half an entry at the end, if there is one
+		}
+		if err := trim(); err != nil {
 			return err
 		}
-		for _, a := range all {
+		for _, a := range all[n:] {
 			if err := x.Append(a.entry()); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// beginning is how many of all are what the index holds; 0 if it holds anything else.
+func beginning(x *txnindex.Index, all []AbortedTxn) (n int) {
+	for e, err := range x.All() {
+		if err != nil || n == len(all) || aborted(e) != all[n] {
+			return 0
+		}
+		n++
+	}
+	return n
 }
 
 func (s *Segment) writableTxn() error {

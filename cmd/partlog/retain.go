@@ -28,11 +28,10 @@ with --config, and see first what would go:
   partlog retain orders-0 --config retention.ms=86400000
   partlog retain orders-0 --config retention.bytes=1073741824 --config retention.ms=-1
 
-No free space is needed to free space, and the files are gone when the command returns. Only a log that was not stopped
-cleanly needs some room, for indexes and checkpoints: it is recovered first. (A program that keeps a reserve,
-DirConfig.MinFreeBytes, has it.) It takes the lock of the log root, which for a partition folder is the directory above it,
-and leaves the root as a cleanly stopped broker does. Interrupted or killed, it leaves the log as it was, or with fewer of its
-oldest segments: the next open removes what is left of them.`,
+No free space is needed to free space, and the files are gone when the command returns. A log that was not stopped cleanly is
+recovered first; indexes that there is no room for are made once there is. It takes the lock of the log root, which for a
+partition folder is the directory above it, and leaves the root as a cleanly stopped broker does. Interrupted or killed, it
+leaves the log as it was, or with fewer of its oldest segments: the next open removes what is left of them.`,
 		setup: func(fl *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := fl.Bool("json", false, "print what the log was and is, and what went, as a JSON object")
 			now := nowFlag(fl)

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package log
+package nospace
 
 import "syscall"
 
