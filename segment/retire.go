@@ -3,6 +3,8 @@ package segment
 import (
 	"errors"
 	"io/fs"
+
+	"github.com/partlog/partlog/internal/txnindex"
 )
 
 // Retire is Rename for a segment that goes while later ones stay: the .log gets the suffix, then gone is called, which makes
@@ -66,8 +68,8 @@ func (s *Segment) renameLog(suffix string) (was string, err error) {
 	return was, nil
 }
 
-// renameDerived lets the other files follow. One that cannot be renamed is left: it belongs to nobody, and an open removes
-// it; but without the index of aborted transactions readers have no answer about these.
+// renameDerived lets the other files follow. One that cannot be renamed, for want of room in the directory, is removed: the
+// indexes can be made anew, and the aborted transactions are kept in memory for those who still read.
 func (s *Segment) renameDerived(suffix string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,9 +82,17 @@ func (s *Segment) renameDerived(suffix string) {
 		if kind == txnSuffix && s.txn.none {
 			break
 		}
-		err := s.o.FS.Rename(s.nameWith(kind, s.suffix), s.nameWith(kind, suffix))
-		if kind == txnSuffix && err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.txn.gone, s.txn.lost = true, err
+		name := s.nameWith(kind, s.suffix)
+		err := s.o.FS.Rename(name, s.nameWith(kind, suffix))
+		switch {
+		case err == nil || errors.Is(err, fs.ErrNotExist):
+		case kind == txnSuffix:
+			_ = s.txn.remember(txnindex.New(s.o.FS, name, s.base)) // what cannot be removed either, the next open removes
+			if len(s.txn.memory) == 0 {                            // or it has the new name, and the answer got lost
+				s.txn.lost = err
+			}
+		default:
+			_ = s.o.FS.Remove(name)
 		}
 	}
 	s.suffix = suffix

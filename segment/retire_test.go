@@ -2,6 +2,7 @@ package segment
 
 import (
 	"errors"
+	"io/fs"
 	"math"
 	"syscall"
 	"testing"
@@ -129,7 +130,7 @@ func TestRetireThatMeetsAnErrorLosesNothing(t *testing.T) {
 	}
 	fault := vfstest.NewFault(memFS(t))
 	s, _ := retired(t, fault)
-	fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRename}, Name: file(0, ".txnindex"), Times: vfstest.Always, Err: syscall.EIO})
+	fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRename}, Name: file(0, ".txnindex"), Times: vfstest.Always, Err: syscall.EIO, Done: true})
 	require.NoError(t, s.Retire(".deleted", nil))
 	_, _, err := s.Aborted(0, 10)
 	require.ErrorIs(t, err, syscall.EIO, "a reader is told, it does not see aborted records")
@@ -183,4 +184,24 @@ func TestAnIndexThatIsRenamedInFrontOfItsSyncIsSynced(t *testing.T) {
 	synced, _ := disk.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpSync}, Name: "*index.deleted", Times: vfstest.Always})
 	require.NoError(t, s.Sync())
 	require.GreaterOrEqual(t, synced(), 2)
+}
+
+// A full device may have no room for a longer name: what cannot be renamed is removed, which needs none.
+func TestARetiredSegmentLeavesNothingUnderItsOldNames(t *testing.T) {
+	for _, kind := range []string{".index", ".timeindex", ".txnindex"} {
+		fault := vfstest.NewFault(memFS(t))
+		s, txns := retired(t, fault)
+		fault.Add(vfstest.Rule{Ops: []vfstest.Kind{vfstest.OpRename}, Name: file(0, kind), Times: vfstest.Always, Err: syscall.ENOSPC})
+		require.NoError(t, s.Retire(".deleted", nil))
+		_, err := fault.Stat(file(0, kind))
+		require.ErrorIs(t, err, fs.ErrNotExist, kind)
+		readable(t, s, txns)
+		require.True(t, s.Retain())
+		require.NoError(t, s.Delete())
+		readable(t, s, txns)
+		s.Release()
+		entries, err := fault.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, entries, kind)
+	}
 }
