@@ -133,7 +133,9 @@ func (s *manyLogsStorm) holds(disk vfs.FS, why string) {
 		require.GreaterOrEqual(s.t, o.LogEnd, int64(len(p.values)-p.unsure), "%v: %s", tp, why)
 		require.LessOrEqual(s.t, o.LogEnd, int64(len(p.values)), "%v: %s", tp, why)
 		require.Equal(s.t, fmt.Sprint(p.values[o.LogStart:o.LogEnd]), fmt.Sprint(valuesOf(s.t, l)), "%v: %s", tp, why)
-		require.Empty(s.t, l.Recovery().Findings, "%v: %s", tp, why)
+		if p.unsure == 0 { // else a tail may be there to be cut
+			require.Empty(s.t, l.Recovery().Findings, "%v: %s", tp, why)
+		}
 	}
 	require.NoError(s.t, d.Close(), why)
 }
