@@ -79,3 +79,48 @@ func TestACompactionStandsBackAndGoesOnWhileASyncHangs(t *testing.T) {
 		require.NoError(t, <-appended)
 	})
 }
+
+// Syncs of appends that follow one another without end, of any length, hold a compaction up, but not for ever; and a Close that
+// comes while it stands back ends it.
+func TestACompactionEndsBesideSyncsThatNeverDo(t *testing.T) {
+	for _, takes := range []time.Duration{0, 50 * time.Microsecond, 900 * time.Microsecond, 5 * time.Millisecond, time.Hour} {
+		for _, closed := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, Config{Cleanup: Compact, Compaction: compaction.Config{BytesPerSecond: 1 << 20}})
+				for i := range 40 {
+					_, err := b.Append(ctx, record.Record{Key: []byte{byte(i % 30)}, Value: make([]byte, 50_000)})
+					require.NoError(t, err)
+				}
+				require.NoError(t, b.Roll(ctx))
+				began := time.Now()
+				if takes > 0 {
+					stop := make(chan struct{})
+					defer close(stop)
+					b.dir.rounds.begin()
+					go func() { // the next one begins before the last one ends
+						for {
+							select {
+							case <-time.After(takes):
+								b.dir.rounds.begin()
+								b.dir.rounds.end()
+							case <-stop:
+								return
+							}
+						}
+					}()
+				}
+				if closed {
+					go func() {
+						time.Sleep(2 * time.Second)
+						require.NoError(t, b.Close())
+					}()
+					require.ErrorIs(t, errOf(b.Compact(ctx, CompactOptions{Force: true})), ErrClosed)
+					require.Less(t, time.Since(began), 2*time.Second+10*mostAside)
+					return
+				}
+				require.NoError(t, errOf(b.Compact(ctx, CompactOptions{Force: true})))
+				require.Less(t, time.Since(began), 8*time.Second, "6 MB are read or written, one a second")
+			})
+		}
+	}
+}
