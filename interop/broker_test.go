@@ -1,8 +1,11 @@
 package interop
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,6 +64,27 @@ func TestBrokerServesEveryGoldenFolderItIsGiven(t *testing.T) {
 		}
 		require.NoError(t, b.Stop())
 	}
+}
+
+// A cluster's metadata is a log with snapshots of its own kind beside it.
+func TestTheMetadataOfAClusterOpensAndDumpsTheSame(t *testing.T) {
+	b := newBroker(t, map[string]string{"metadata.log.max.record.bytes.between.snapshots": "500"})
+	require.NoError(t, b.Start())
+	for i := range 5 {
+		_, err := b.CreateTopic(fmt.Sprint("topic-", i), nil)
+		require.NoError(t, err)
+	}
+	require.NoError(t, b.Stop())
+	root := filepath.Join(b.dir, "metadata")
+	f := &kafkaFolder{t: t, d: b.d, r: rand.New(rand.NewPCG(1, 1)), root: root, topic: "__cluster_metadata", now: time.Now().UnixMilli(), refused: map[string]int{},
+		config: map[string]string{"segment.index.bytes": "10485760"}, clean: true}
+	snapshots := partitionFiles(t, f.dir(), ".checkpoint")
+	require.NotEmpty(t, snapshots)
+	for _, flags := range [][]string{nil, {"--deep-iteration"}, {"--print-data-log"}} {
+		require.True(t, f.sameDumpOf(append(snapshots, filepath.Join(root, "bootstrap.checkpoint")), flags))
+	}
+	require.NoError(t, SetCleanMarker(root, true))
+	f.compare(root)
 }
 
 // cleanings is how often the broker's cleaner has finished with partition 0 since the start.

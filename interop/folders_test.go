@@ -142,10 +142,20 @@ func (f *kafkaFolder) compare(root string) {
 	for _, r := range got {
 		offsets = append(offsets, r.Offset)
 	}
+	misleads := slices.ContainsFunc(o.AbortedTransactions, func(a golden.AbortedTransaction) bool { return a.LastStableOffset > a.LastOffset+1 })
+	if misleads { // Kafka stops where a follower's index says, and shows records of aborted transactions
+		committed = slices.DeleteFunc(committed, func(at int64) bool { return !slices.Contains(offsets, at) })
+	}
 	if !strings.Contains(f.damaged, "txnindex") && !behind && o.LastStableOffset >= l.Opened.LastStableOffset {
 		require.Equal(t, append([]int64{}, committed...), offsets, "what read-committed readers see")
 	}
 	out, stderr, code = partlog(t, append([]string{"verify", g.dir()}, g.configFlags()...)...)
+	if misleads && f.damaged == "" && code == 1 && !f.cleaned && !g.frontless {
+		for line := range strings.Lines(strings.TrimSpace(out)) {
+			require.Contains(t, line, "readers may stop looking")
+		}
+		code = 0
+	}
 	zeros := !f.clean && f.config["preallocate"] == "true"
 	switch {
 	case f.damaged == "" && !zeros && (g.frontless || f.cleaned) && code == 1: // or a cleaning ended half-way, and the stop was clean
@@ -191,7 +201,8 @@ func (f *kafkaFolder) sameOpinion(k golden.Opened, o opinion) {
 	}
 	// Where the first offset of a transaction lies in a gap, Kafka's last stable offset is the first behind.
 	k.LastStableOffset = max(k.LastStableOffset, k.LogStartOffset)
-	unknowing := k.OpenedClean && strings.Contains(f.damaged, "no snapshot") // without any, after a clean stop, it takes the log for one without
+	replays := k.OpenedClean && (strings.Contains(f.damaged, "no index") || strings.Contains(f.damaged, "indexes gone")) // it recovers that segment, and knows whom it had forgotten
+	unknowing := k.OpenedClean && strings.Contains(f.damaged, "no snapshot") || replays                                  // without any, after a clean stop, it takes the log for one without
 	if (forgets || unknowing || strings.Contains(f.damaged, "no log")) && o.LastStableOffset < k.LastStableOffset {
 		k.LastStableOffset = o.LastStableOffset
 	}
@@ -243,7 +254,7 @@ func (f *kafkaFolder) sameOpinion(k golden.Opened, o opinion) {
 		if strings.Contains(f.damaged, "index") || strings.Contains(f.damaged, "swap") { // Kafka believes what stands there, or is missing
 			a.LargestTimestamp, b.LargestTimestamp, a.IndexEntries, a.TimeIndexEntries = 0, 0, b.IndexEntries, b.TimeIndexEntries
 		}
-		if a.LargestTimestamp == 0 && strings.Contains(f.damaged, "wrong clean marker") { // zeros of a kill
+		if a.LargestTimestamp == 0 && (strings.Contains(f.damaged, "wrong clean marker") || strings.Contains(f.damaged, "an empty segment behind")) { // zeros of a kill
 			b.LargestTimestamp = 0
 		}
 		if a.LargestTimestamp > 1_790_000_000_000 && (!f.clean || a.Size == 0 || presized) { // the time of the file

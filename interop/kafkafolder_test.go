@@ -30,6 +30,7 @@ type kafkaFolder struct {
 	kind      string // of what most of it is
 	producers [5]folderProducer
 	epoch     int32
+	fetched   int16  // epoch of the producers of appendFetched
 	modern    bool   // there is a batch of format 2: old formats come before
 	cleaned   bool   // there was a cleaning
 	clean     bool   // the last stop

@@ -27,9 +27,11 @@ func someName(r *rand.Rand) (topic string, partition int32) {
 // appendRare appends one of the things that few logs have.
 func (f *kafkaFolder) appendRare() {
 	r := f.r
-	switch r.IntN(7) {
+	switch r.IntN(9) {
 	case 0, 1:
 		f.appendControl()
+	case 7, 8:
+		f.appendFetched()
 	case 2: // its sequence wraps soon, or at once
 		id, epoch := int64(1)<<40+r.Int64N(3), int16(r.IntN(3)+math.MaxInt16-3)
 		sequence := int32(math.MaxInt32 - r.IntN(8))
@@ -58,6 +60,42 @@ func (f *kafkaFolder) appendRare() {
 		}
 		f.leadWith("large", BuildOptions{Codec: codecs[r.IntN(len(codecs))].String(), Records: []Record{{Timestamp: f.now, Key: []byte("large"), Value: make([]byte, 3_900_000), Headers: []Header{}}}})
 	}
+}
+
+// appendFetched appends several batches at once, as a follower that was behind: transactions of two producers that nobody else uses,
+// and plain records. All transactions but the last of the second producer end in it.
+func (f *kafkaFolder) appendFetched() {
+	next := f.seen().LogEndOffset
+	var set []byte
+	epochs := [2]int16{f.fetched, f.fetched}
+	data := func(i int) {
+		o := BuildOptions{BaseOffset: next, KeepOffsets: true, LeaderEpoch: &f.epoch}
+		if id, sequence := int64(i)+880_000, int32(0); i >= 0 {
+			o.ProducerID, o.ProducerEpoch, o.BaseSequence, o.Transactional = &id, &epochs[i], &sequence, true
+		}
+		for range 1 + f.r.IntN(3) {
+			o.Records = append(o.Records, Record{Offset: next, Timestamp: f.now, Key: fmt.Appendf(nil, "key %d", f.r.IntN(20)), Value: someBytes(f.r, 20), Headers: []Header{}})
+			next++
+		}
+		raw, err := f.d.Build(o)
+		require.NoError(f.t, err)
+		set = append(set, raw...)
+	}
+	for range 2 + f.r.IntN(4) {
+		i := f.r.IntN(3) - 1
+		if data(i); i < 0 {
+			continue
+		}
+		raw, err := f.d.Marker(f.r.IntN(3) == 0, next, f.now, 880_000+int64(i), epochs[i], 0)
+		require.NoError(f.t, err)
+		binary.BigEndian.PutUint32(raw[12:], uint32(f.epoch))
+		set = append(set, raw...)
+		next++
+		epochs[i]++
+	}
+	f.fetched = max(epochs[0], epochs[1])
+	got, err := f.l.AppendAsFollower(set, f.epoch)
+	f.noteResult(err, "fetched append of %d bytes: %d to %d", len(set), got.FirstOffset, got.LastOffset)
 }
 
 // leadAs appends some records of a producer whom nobody knows yet.
