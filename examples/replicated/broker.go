@@ -14,9 +14,8 @@ var orders = log.TopicPartition{Topic: "orders", Partition: 0}
 
 // broker is what the story needs of a node, here or in another process.
 type broker interface {
-	create(ctx context.Context) error                                   // the topic; only where the controller rules
-	append(ctx context.Context, value string) (offset int64, err error) // acks=all
-	values(ctx context.Context) ([]string, error)                       // all that is committed, as this node knows
+	create(ctx context.Context) error             // the topic; only where the controller rules
+	values(ctx context.Context) ([]string, error) // all that is committed, as this node knows
 	status(ctx context.Context) (status, error)
 	kill() error // without a farewell
 }
@@ -36,21 +35,28 @@ func (n node) create(ctx context.Context) error {
 	return err
 }
 
-func (n node) append(ctx context.Context, value string) (int64, error) {
+// append waits until all that are in sync have the value: acks=all.
+func (n node) append(ctx context.Context, value string) error {
 	h, err := n.Node().Partition(orders)
 	if err != nil {
-		return -1, err
+		return err
 	}
-	b := record.NewBuilder(record.BuilderOptions{})
+	raw, err := encode(value, nil)
+	if err != nil {
+		return err
+	}
+	_, err = h.Append(ctx, raw, -1)
+	return err
+}
+
+// encode makes a batch of one record.
+func encode(value string, p *record.Producer) ([]byte, error) {
+	b := record.NewBuilder(record.BuilderOptions{Producer: p})
 	if err := b.Add(record.Record{Timestamp: time.Now().UnixMilli(), Value: []byte(value)}); err != nil {
-		return -1, err
+		return nil, err
 	}
 	batch, err := b.Finish()
-	if err != nil {
-		return -1, err
-	}
-	got, err := h.Append(ctx, batch.Bytes(), -1)
-	return got.Base, err
+	return batch.Bytes(), err
 }
 
 func (n node) values(ctx context.Context) (list []string, err error) {

@@ -35,6 +35,7 @@ func runLocal(ctx context.Context, dir string, out io.Writer) (err error) {
 		n, err := join(ctx, id, root, store, network.Transport(id))
 		return localBroker{n, root}, err
 	}
+	c.send = c.toLeader
 	defer func() {
 		for _, b := range c.brokers {
 			if b, ok := b.(localBroker); ok && b.Member != nil {
@@ -43,4 +44,26 @@ func runLocal(ctx context.Context, dir string, out io.Writer) (err error) {
 		}
 	}()
 	return c.tell(ctx, out)
+}
+
+// toLeader sends a value to whoever leads until it is committed.
+func (c *cluster) toLeader(ctx context.Context, value string) error {
+	for {
+		p, err := c.partition(ctx)
+		if err == nil {
+			if b, ok := c.brokers[p.Leader].(localBroker); ok {
+				try, cancel := context.WithTimeout(ctx, 2*time.Second)
+				err = b.append(try, value)
+				cancel()
+				if err == nil {
+					return nil
+				}
+			}
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		}
+	}
 }

@@ -2,7 +2,7 @@
 // election, that nothing committed is lost, and that the old leader comes back and follows.
 //
 //	go run ./examples/replicated               three replicas in this process
-//	go run ./examples/replicated -processes    three processes that speak TCP; the leader is killed with SIGKILL
+//	go run ./examples/replicated -processes    three processes that speak TCP; the leader is killed with SIGKILL. This one is a client
 //
 // Each node is a member.Member: its replicas, its registration, and a controller that rules if it is elected. Where the cluster's
 // metadata lives is a replica.Store. Here it is one in memory, of this process. With -processes the nodes reach it over net/rpc,

@@ -28,7 +28,6 @@ type Desk struct {
 
 // AnswerDesk is its answer; exported for gob.
 type AnswerDesk struct {
-	Offset int64
 	Values []string
 	Status status
 	Reason string
@@ -38,13 +37,6 @@ func (d *Desk) Create(_ int, _ *AnswerDesk) error {
 	ctx, cancel := context.WithTimeout(d.ctx, 2*time.Second)
 	defer cancel()
 	return d.n.create(ctx)
-}
-
-func (d *Desk) Append(value string, a *AnswerDesk) (err error) {
-	ctx, cancel := context.WithTimeout(d.ctx, 2*time.Second)
-	defer cancel()
-	a.Offset, err = d.n.append(ctx, value)
-	return err
 }
 
 func (d *Desk) Values(_ int, a *AnswerDesk) (err error) {
@@ -90,12 +82,6 @@ type remoteBroker struct {
 
 func (b remoteBroker) create(ctx context.Context) error {
 	return call(ctx, b.c, "Desk.Create", 0, &AnswerDesk{})
-}
-
-func (b remoteBroker) append(ctx context.Context, value string) (int64, error) {
-	var a AnswerDesk
-	err := call(ctx, b.c, "Desk.Append", value, &a)
-	return a.Offset, err
 }
 
 func (b remoteBroker) values(ctx context.Context) ([]string, error) {
@@ -160,7 +146,10 @@ func runProcesses(ctx context.Context, dir string, out io.Writer) (err error) {
 	hub, err := serveHub(ctx, store)
 	c := &cluster{store: store, brokers: map[replica.NodeID]broker{}}
 	c.start = func(ctx context.Context, id replica.NodeID) (broker, error) { return spawn(ctx, id, dir, hub) }
+	p := &producer{store: store}
+	c.send = p.send
 	defer func() {
+		err = errors.Join(err, p.close())
 		for _, b := range c.brokers {
 			if b, ok := b.(remoteBroker); ok {
 				err = errors.Join(err, b.leave())

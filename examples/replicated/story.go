@@ -17,6 +17,7 @@ type cluster struct {
 	store   replica.Store
 	brokers map[replica.NodeID]broker
 	start   func(ctx context.Context, id replica.NodeID) (broker, error)
+	send    func(ctx context.Context, value string) error // to the leader, until it is committed
 }
 
 // partition is how the controller sees the one partition of the story.
@@ -64,29 +65,6 @@ func (c *cluster) until(ctx context.Context, what string, is func(controller.Par
 	}
 }
 
-// produce sends a value to whoever leads until it is committed.
-func (c *cluster) produce(ctx context.Context, value string) (offset int64, retries int, err error) {
-	for {
-		p, err := c.partition(ctx)
-		if err == nil {
-			if b := c.brokers[p.Leader]; b != nil {
-				try, cancel := context.WithTimeout(ctx, 2*time.Second)
-				offset, err = b.append(try, value)
-				cancel()
-				if err == nil {
-					return offset, retries, nil
-				}
-			}
-		}
-		retries++
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return -1, retries, errors.Join(ctx.Err(), err)
-		}
-	}
-}
-
 // tell runs the story and says what happens.
 func (c *cluster) tell(ctx context.Context, out io.Writer) error {
 	say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
@@ -104,13 +82,14 @@ func (c *cluster) tell(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	say("topic %q: replicas %d, leader %d of epoch %d, in sync %d; a record is committed when two have it", orders.Topic, p.Replicas, p.Leader, p.LeaderEpoch, p.ISR)
+	say("topic %q: replicas %d, leader %d of epoch %d, in sync %d", orders.Topic, p.Replicas, p.Leader, p.LeaderEpoch, p.ISR)
+	say("a record is committed when all in sync have it, and they are two at least; 100 are sent")
 
 	var committed []string
 	send := func(from, to int) error {
 		for i := from; i < to; i++ {
 			value := fmt.Sprint("order ", i)
-			if _, _, err := c.produce(ctx, value); err != nil {
+			if err := c.send(ctx, value); err != nil {
 				return err
 			}
 			committed = append(committed, value)
@@ -123,7 +102,7 @@ func (c *cluster) tell(ctx context.Context, out io.Writer) error {
 	c.show(ctx, say)
 
 	old := p.Leader
-	say("\nkill the leader, node %d", old)
+	say("\nkill the leader, node %d, and send 100 more", old)
 	begun := time.Now()
 	if err := c.brokers[old].kill(); err != nil {
 		return err
@@ -143,7 +122,7 @@ func (c *cluster) tell(ctx context.Context, out io.Writer) error {
 	say("all %d committed records are there, in order", len(committed))
 	c.show(ctx, say)
 
-	say("\nnode %d comes back", old)
+	say("\nnode %d comes back, and 10 more are sent", old)
 	if c.brokers[old], err = c.start(ctx, old); err != nil {
 		return err
 	}
@@ -164,7 +143,7 @@ func (c *cluster) tell(ctx context.Context, out io.Writer) error {
 }
 
 // check reads a broker until it shows all that is committed: a follower learns of it a moment later. A value whose first
-// attempt was not answered may be there twice, as with any producer that is not idempotent.
+// attempt was not answered may be there twice, as with any producer that is not idempotent: the one of toLeader is not.
 func (c *cluster) check(ctx context.Context, id replica.NodeID, committed []string) error {
 	for {
 		got, err := c.brokers[id].values(ctx)
@@ -179,22 +158,40 @@ func (c *cluster) check(ctx context.Context, id replica.NodeID, committed []stri
 	}
 }
 
+// show is a table of the nodes. What a follower lacks is as the leader sees it; that the high watermark has moved a follower learns
+// with its next fetch.
 func (c *cluster) show(ctx context.Context, say func(string, ...any)) {
-	for id := replica.NodeID(1); id <= 3; id++ {
-		b := c.brokers[id]
+	var rows [3]status
+	var errs [3]error
+	var lag map[replica.NodeID]int64
+	var isr []replica.NodeID
+	for i := range rows {
+		b := c.brokers[replica.NodeID(i+1)]
 		if b == nil {
-			say("  node %d  down", id)
+			rows[i].Role = "down"
 			continue
 		}
-		s, err := b.status(ctx)
-		if err != nil {
-			say("  node %d  %v", id, err)
-			continue
+		if rows[i], errs[i] = b.status(ctx); len(rows[i].ISR) > 0 {
+			lag, isr = rows[i].Lag, rows[i].ISR
 		}
-		line := fmt.Sprintf("  node %d  %-8s epoch %d  high watermark %d  log end %d", id, s.Role, s.LeaderEpoch, s.HighWatermark, s.LogEnd)
-		if len(s.ISR) > 0 {
-			line += fmt.Sprintf("  in sync %d  lag %v", s.ISR, s.Lag)
+	}
+	say("  node  role      epoch  log end  high watermark  in sync  lag")
+	for i, s := range rows {
+		id := replica.NodeID(i + 1)
+		in, behind := "no", "-"
+		if slices.Contains(isr, id) {
+			in = "yes"
 		}
-		say("%s", line)
+		if n, ok := lag[id]; ok && n >= 0 && s.Role != "down" {
+			behind = fmt.Sprint(n)
+		}
+		switch {
+		case errs[i] != nil:
+			say("  %-4d  %v", id, errs[i])
+		case s.Role == "down":
+			say("  %-4d  %-8s  %5s  %7s  %14s  %7s  %3s", id, s.Role, "-", "-", "-", in, behind)
+		default:
+			say("  %-4d  %-8s  %5d  %7d  %14d  %7s  %3s", id, s.Role, s.LeaderEpoch, s.LogEnd, s.HighWatermark, in, behind)
+		}
 	}
 }
