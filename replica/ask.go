@@ -12,10 +12,12 @@ import (
 
 // FetchOptions of a consumer's fetch; the zero value reads what is committed, at once.
 type FetchOptions struct {
-	Isolation log.Isolation // ReadUncommitted or ReadCommitted
-	MaxBytes  int64         // bounds the answer, except that the first batch always comes whole. 0: 1 MiB
-	MinBytes  int64         // wait until there is as much, at most MaxWait
-	MaxWait   time.Duration // 0: do not wait
+	// Isolation is isolation.level: ReadUncommitted sees all below the high watermark, ReadCommitted what is below the last stable
+	// offset, where no transaction is open, without what was aborted.
+	Isolation log.Isolation
+	MaxBytes  int64         // max.partition.fetch.bytes: bounds the answer, except that the first batch always comes whole. 0: 1 MiB
+	MinBytes  int64         // fetch.min.bytes: wait until there are as many, at most MaxWait
+	MaxWait   time.Duration // fetch.max.wait.ms; 0: do not wait
 	// LeaderEpoch, if given, is the one the consumer knows: FencedLeaderEpoch if there is a newer one, UnknownLeaderEpoch if the
 	// replica does not know of it yet (KIP-320).
 	LeaderEpoch *int32
@@ -62,8 +64,8 @@ func given(epoch *int32) int32 {
 
 // Fetched is what a consumer's fetch brought. It is the caller's to keep.
 type Fetched struct {
-	HighWatermark, LastStable, LogStart int64 // as they stood before the read
-	Raw                                 []byte
+	HighWatermark, LastStable, LogStart int64  // offsets as they stood before the read
+	Raw                                 []byte // whole batches as the log has them, one behind the other
 	// Aborted are, for ReadCommitted, the aborted transactions that reach into Raw. Records leaves theirs out, Batches does not.
 	Aborted []log.AbortedTxn
 	// Diverging is set instead of records: the consumer's history parts from the log's at the end of this epoch.

@@ -89,7 +89,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 	return &Client{conf: c, node: n, wire: wire, nodes: slices.Sorted(maps.Keys(c.Nodes)), leaders: make(map[log.TopicPartition]NodeID)}, nil
 }
 
-// Close ends all that is being asked. A second Close returns ErrNodeClosed.
+// Close ends all that is being asked, with ErrNodeClosed, and all connections, and waits for that. A second Close returns ErrNodeClosed.
 func (c *Client) Close() error {
 	if c == nil || c.node == nil || c.node.ctx.Err() != nil {
 		return ErrNodeClosed
@@ -107,9 +107,11 @@ func (c *Client) Append(ctx context.Context, tp log.TopicPartition, raw []byte, 
 	return c.Produce(ctx, tp, raw, acks, ProduceOptions{})
 }
 
-// Produce is Handle.Produce at the leader; raw is not changed. A refused batch is not in the log, and is sent again. One of which
-// that is not known is sent again only if it has an idempotent producer (record.Producer), which the log knows again; else the error
-// is an *UncertainError, or *log.UnconfirmedError if it is in a leader's log. NotEnoughReplicas is tried again until ctx ends.
+// Produce is Handle.Produce at the leader: raw is one encoded batch (record.Builder) with base offset 0, acks 0, 1 or -1 (all). raw is
+// not changed, and the caller's again when Produce returns. A refused batch is not in the log, and is sent again. One of which that is
+// not known is sent again only if it has an idempotent producer (record.Producer), which the log knows again: then the answer says
+// Duplicate, and where it is. Else the error is an *UncertainError, or *log.UnconfirmedError if it is in a leader's log.
+// NotEnoughReplicas is tried again until ctx ends. With acks 0 nobody says what became of it: Base and Last are -1.
 func (c *Client) Produce(ctx context.Context, tp log.TopicPartition, raw []byte, acks int8, o ProduceOptions) (log.Appended, error) {
 	got := nothing
 	b, err := record.View(raw)
@@ -197,7 +199,7 @@ func (c *Client) Status(ctx context.Context, tp log.TopicPartition) (Status, err
 	return got, err
 }
 
-// Fetch is Handle.Fetch at the leader.
+// Fetch is Handle.Fetch at the leader. It may be answered by one that was it a moment ago, and show what that knows to be committed.
 func (c *Client) Fetch(ctx context.Context, tp log.TopicPartition, offset int64, o FetchOptions) (*Fetched, error) {
 	var got *Fetched
 	err := c.ask(ctx, tp, wanted{request: fetchFrom, epoch: o.LeaderEpoch}, func(ctx context.Context, r *Remote) (err error) {

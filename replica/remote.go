@@ -11,10 +11,11 @@ import (
 	"github.com/partlog/partlog/record"
 )
 
-// Remote is a replica of another node, asked over the Transport. What is not answered within Config.FetchLimit is asked again,
-// and sooner if the transport says that something may be lost (Lost), until ctx ends: whether the node is down, unknown to the
-// Transport or slow cannot be told apart, and the error is ctx's. It is safe for concurrent use. One that is nil, or that no
-// Node has given, refuses with ErrNodeClosed.
+// Remote is a replica of another node, asked over the Transport. What is not answered within Config.FetchLimit is asked again, and
+// sooner if the transport says that something may be lost (Lost), until ctx ends: whether the node is down, unknown to the
+// Transport or slow cannot be told apart. Then the error is an *UnansweredError with ctx's, or an *UncertainError of what changes
+// something. A refusal (*RefusedError) names the leader, where the node knows one. It is safe for concurrent use. One that is nil, or
+// that no Node has given, refuses with ErrNodeClosed.
 type Remote struct {
 	node *Node
 	at   NodeID
@@ -30,7 +31,8 @@ func (n *Node) Remote(at NodeID, tp log.TopicPartition) *Remote {
 	return &Remote{node: n, at: at, tp: tp}
 }
 
-// Fetch is Handle.Fetch at the other node. One that ctx ends is forgotten there after MaxWait.
+// Fetch is Handle.Fetch at the other node. One that ctx ends is forgotten there after MaxWait. Errors are those of Handle.Fetch, and
+// *UnansweredError.
 func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetched, error) {
 	if r.none() {
 		return nil, ErrNodeClosed
@@ -50,7 +52,7 @@ func (r *Remote) Fetch(ctx context.Context, offset int64, o FetchOptions) (*Fetc
 	return f, by(r.at, err)
 }
 
-// EndOfEpoch is Handle.EndOfEpoch at the other node.
+// EndOfEpoch is Handle.EndOfEpoch at the other node. Errors are those of Handle.EndOfEpoch, and *UnansweredError.
 func (r *Remote) EndOfEpoch(ctx context.Context, epoch int32, leaderEpoch *int32) (log.EpochEnd, error) {
 	if r.none() {
 		return log.EpochEnd{Epoch: -1, End: -1}, ErrNodeClosed

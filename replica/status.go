@@ -55,7 +55,7 @@ type Status struct {
 	HighWatermark int64
 	Persisted     int64 // high watermark last given to PersistHighWatermark
 	LowWatermark  int64 // smallest log start of the live replicas; a leader's
-	Removal       int64
+	Removal       int64 // compaction removes tombstones and markers below this offset only; -1 none
 	Epochs        []log.EpochEntry
 	UncleanStop   bool // may lack what was synced; neither in sync nor electable
 
@@ -85,15 +85,15 @@ type Status struct {
 // FollowerStatus is what a leader knows of a follower.
 type FollowerStatus struct {
 	Node             NodeID
-	LogStart, LogEnd int64 // -1 unknown
-	BrokerEpoch      int64 // of its last fetch; -1
-	LastFetch        time.Time
-	LastCaughtUp     time.Time
-	FetchedLeaderEnd int64 // the leader's log end at its last fetch; -1
-	InSync           bool  // in the committed set
-	CaughtUp         bool
-	Eligible         bool
-	UncleanStop      bool
+	LogStart, LogEnd int64     // offsets; -1: it was not heard of in this leader epoch
+	BrokerEpoch      int64     // of its last fetch; -1
+	LastFetch        time.Time // by the leader's clock; zero: none
+	LastCaughtUp     time.Time // when it last had all that the leader had: replica.lag.time.max.ms counts from then
+	FetchedLeaderEnd int64     // the leader's log end at its last fetch; -1
+	InSync           bool      // in the committed set
+	CaughtUp         bool      // it has all that the leader has, or had not longer than LagTimeMax ago
+	Eligible         bool      // it may become in sync: it is alive, does not stop, fetches in its present life, and lost nothing
+	UncleanStop      bool      // it may lack what it had synced
 }
 
 // Lag is how many offsets a follower of this leader lacks; -1 if it was not heard of.
