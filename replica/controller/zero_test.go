@@ -57,8 +57,8 @@ func TestNilAndZeroValuesRefuse(t *testing.T) {
 
 // A Core that New has not made, or that was told what cannot be, answers every request and does nothing.
 func TestACoreThatKnowsNothingRefusesEverything(t *testing.T) {
-	requests := []Event{CreateTopic{}, CreateTopic{Topic: "t", Partitions: -5, ID: [16]byte{1}}, CreateTopic{Topic: "t", Partitions: 1 << 31, ID: [16]byte{1}},
-		CreateTopic{Topic: "t", ReplicationFactor: 1 << 31, ID: [16]byte{1}}, CreateTopic{Topic: "t", Assignment: [][]replica.NodeID{}, ID: [16]byte{1}},
+	requests := []Event{CreateTopic{}, CreateTopic{Topic: "t", Partitions: -5, ID: [16]byte{1}}, CreateTopic{Topic: "t", Partitions: 1<<31 - 1, ID: [16]byte{1}},
+		CreateTopic{Topic: "t", ReplicationFactor: 1<<31 - 1, ID: [16]byte{1}}, CreateTopic{Topic: "t", Assignment: [][]replica.NodeID{}, ID: [16]byte{1}},
 		CreateTopic{Topic: "t", Assignment: [][]replica.NodeID{{}}, ID: [16]byte{1}}, CreateTopic{Topic: "t", Assignment: [][]replica.NodeID{{-1}}, ID: [16]byte{1}},
 		AddPartitions{}, AddPartitions{Topic: "t", Partitions: -1}, DeleteTopic{}, SetConfig{}, AlterConfig{}, AlterPartition{}, ControlledShutdown{},
 		Elect{}, Reassign{}, Reassign{To: []replica.NodeID{-1}}}
