@@ -394,6 +394,21 @@ func TestALogWhoseFirstSegmentIsAboveItsStartBeginsThere(t *testing.T) {
 	s.goesOn()
 }
 
+// Report: B146
+func TestALogThatWasMadeToBeginAtAnOffsetKeepsItsFirstRecord(t *testing.T) {
+	for _, end := range []func(*site){(*site).stop, (*site).kill} {
+		s := newSite(t, nineRecords(Durable))
+		s.reset(1000)
+		s.add(5)
+		for range 3 {
+			end(s)
+			s.open()
+			s.holds(1000, 1005)
+		}
+		s.goesOn()
+	}
+}
+
 // Scenario: U058
 func TestALogWhoseFilesWereDeletedByHandStartsOverAtItsStartOffset(t *testing.T) {
 	for _, recoveryPoint := range []string{"0\n0\n", "0\n1\nt 0 800\n"} {
