@@ -174,13 +174,32 @@ func (p *Partition) assigned(e Assigned) {
 	p.serveHeld()
 }
 
+// late says that e is about another topic than a replica's, or an earlier time of it.
+func (e Stop) late(topicID [16]byte, leaderEpoch, partitionEpoch int32) bool {
+	none := [16]byte{}
+	return e.LeaderEpoch >= 0 && e.LeaderEpoch < leaderEpoch ||
+		e.PartitionEpoch > 0 && e.PartitionEpoch < partitionEpoch ||
+		e.TopicID != none && topicID != none && e.TopicID != topicID
+}
+
+// says whether e is about a topic, or a version.
+func (e Stop) says() bool { return e.PartitionEpoch > 0 || e.TopicID != [16]byte{} }
+
+// olderThan says that another version of the same topic's partition is newer.
+func (a *Assign) olderThan(o *Assign) bool {
+	return a.TopicID == o.TopicID && (a.LeaderEpoch < o.LeaderEpoch || a.LeaderEpoch == o.LeaderEpoch && a.PartitionEpoch < o.PartitionEpoch)
+}
+
 // stop ends the replica here.
 func (p *Partition) stop(e Stop) {
-	if p.role == Deleted || e.LeaderEpoch >= 0 && e.LeaderEpoch < p.leaderEpoch {
+	if p.role == Deleted || e.late(p.topicID, p.leaderEpoch, p.partitionEpoch) {
 		p.counts.StaleEventsIgnored++
 		return
 	}
 	p.leader = NoNode
+	if p.partitionEpoch >= 0 { // else the first Assign is still to come, and is told by that
+		p.partitionEpoch = max(p.partitionEpoch, e.PartitionEpoch)
+	}
 	if p.role != Failed || e.Delete {
 		p.role = Idle
 	}

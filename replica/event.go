@@ -65,6 +65,12 @@ type (
 	Stop struct {
 		Delete      bool // the log goes too
 		LeaderEpoch int32
+		// TopicID and PartitionEpoch say what ends: the topic, and the version of the partition in which it has no replica here any
+		// more. A replica of another topic, or of a later version, is not meant and stays. Afterwards an Assign of the same topic
+		// makes a replica again only if it is newer than this, and than what the replica was told: see Node.Stop. 0: the topic is
+		// gone, or nobody knows the version. Both zero: unchecked. Then the shell must see to it that no older Assign comes later.
+		TopicID        [16]byte
+		PartitionEpoch int32
 	}
 	// Reconfigure changes the configuration, but for Self. By itself it moves no offset.
 	Reconfigure struct{ Config Config }

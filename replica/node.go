@@ -125,6 +125,7 @@ type Node struct {
 	replicas map[log.TopicPartition]*runner
 	peers    map[NodeID]Peer
 	epoch    int64 // broker epoch of the present registration
+	graves   graves
 }
 
 // none says that no NewNode has made it.
@@ -181,8 +182,9 @@ func NewNode(c NodeConfig) (*Node, error) {
 
 // Assign tells a replica who leads and who replicates; its log is opened, in the background, if this is the first that is
 // heard of it. A log of another topic id is set aside as stray. BrokerEpoch must be that of the registration the news are for,
-// see Assign. ErrNoReplica: this node is none of the replicas; Stop ends one that is here. InvalidReplicaAssignment: a node is named
-// twice, the leader or one in sync is no replica, this node is to lead and is not in sync, or a number is negative.
+// see Assign. What is older than what is known is ignored, also of a replica that is not here any more if its Stop said so.
+// ErrNoReplica: this node is none of the replicas; Stop ends one that is here. InvalidReplicaAssignment: a node is named twice, the
+// leader or one in sync is no replica, this node is to lead and is not in sync, or a number is negative.
 func (n *Node) Assign(tp log.TopicPartition, a Assign) error {
 	if n.none() {
 		return ErrNodeClosed
@@ -203,13 +205,28 @@ func (n *Node) Assign(tp log.TopicPartition, a Assign) error {
 	}
 	r := n.replicas[tp]
 	if r == nil {
-		r = newRunner(n, tp)
-		n.replicas[tp] = r
+		if !n.takes(tp, &a) {
+			return nil
+		}
+		r = n.begin(tp)
 	}
 	a.Replicas, a.ISR = slices.Clone(a.Replicas), slices.Clone(a.ISR)
 	a.Adding, a.Removing = slices.Clone(a.Adding), slices.Clone(a.Removing)
 	r.post(mail{event: a})
 	return nil
+}
+
+// takes says that news of a partition without a replica here are neither for an earlier life of the node nor of the time before one
+// that is gone. Under mu.
+func (n *Node) takes(tp log.TopicPartition, a *Assign) bool {
+	return (a.BrokerEpoch <= 0 || a.BrokerEpoch >= n.epoch) && !n.graves.bars(tp, a)
+}
+
+// begin makes a replica. Under mu.
+func (n *Node) begin(tp log.TopicPartition) *runner {
+	r := newRunner(n, tp)
+	n.replicas[tp] = r
+	return r
 }
 
 // Peer tells all replicas what the controller knows of a node.
@@ -228,8 +245,23 @@ func (n *Node) Peer(p Peer) {
 	}
 }
 
-// Stop ends a replica here, and with Delete removes its log. ErrNoReplica.
-func (n *Node) Stop(tp log.TopicPartition, s Stop) error { return n.tell(tp, mail{event: s}) }
+// Stop ends a replica here, and with Delete removes its log. If it says of which topic, or version, the node remembers that for a
+// while: an Assign that comes late makes no replica, which would lead an epoch that is over, by an in-sync set that is no more, and
+// confirm what nobody else will ever have. A process that begins anew knows nothing of that; then BrokerEpoch tells. ErrNoReplica.
+func (n *Node) Stop(tp log.TopicPartition, s Stop) error {
+	err := n.tell(tp, mail{event: s})
+	if !s.Delete || !s.says() || !errors.Is(err, ErrNoReplica) {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r := n.replicas[tp]; r != nil && !n.closed { // since it was told
+		r.post(mail{event: s})
+		return nil
+	}
+	n.graves.bury(tp, grave{s.TopicID, s.PartitionEpoch}) // what it ends may come later
+	return err
+}
 
 // tell posts m to the replica here.
 func (n *Node) tell(tp log.TopicPartition, m mail) error {
@@ -325,157 +357,6 @@ func (n *Node) Err() error {
 		return n.serving
 	default:
 		return nil
-	}
-}
-
-// deliver takes a message of another node.
-func (n *Node) deliver(e Envelope) {
-	n.mu.RLock()
-	r := n.replicas[e.Partition]
-	n.mu.RUnlock()
-	switch m := e.Message.(type) {
-	case FetchRequest:
-		consumer := m.From == NoNode
-		if !consumer && m.From != e.From {
-			m.From = e.From
-			e.Message = m
-		}
-		if r != nil {
-			r.postBy(mail{event: e.Message, remote: true, from: e.From}, e.on.by)
-			return
-		}
-		n.answer(e.From, e.Partition, m.Tag, consumer, refusal(UnknownTopicOrPartition))
-	case FetchResponse:
-		if m.From != e.From {
-			m.From = e.From
-			e.Message = m
-		}
-		if r != nil {
-			r.postBy(mail{event: e.Message, lease: e.on.lease, remote: true, from: e.From}, e.on.by)
-		}
-	case EpochRequest:
-		m.From = NoNode
-		if r != nil {
-			r.post(mail{event: m, remote: true, from: e.From})
-			return
-		}
-		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
-	case OffsetRequest:
-		m.From = NoNode
-		if r != nil {
-			r.post(mail{event: m, remote: true, from: e.From})
-			return
-		}
-		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
-	case AppendRequest:
-		m.From = e.From
-		switch {
-		case r == nil:
-			n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
-		case !r.post(mail{event: m, remote: true, from: e.From}): // it is not in the log, and can be asked for again
-			n.answer(e.From, e.Partition, m.Tag, true, refusal(RequestTimedOut))
-		}
-	case StatusRequest:
-		if r != nil {
-			n.answer(e.From, e.Partition, m.Tag, true, r.told())
-			return
-		}
-		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
-	case unsent:
-		n.unsent(e.From, m)
-	case Lost:
-		n.lost(e.From, m.Why)
-	case EndTxn:
-		m.From = e.From
-		if r != nil {
-			r.post(mail{event: m, remote: true, from: e.From})
-			return
-		}
-		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
-	case Answer:
-		n.answered(e.From, m.Tag, m)
-	case ControlRequest:
-		if n.asked.Add(1) > remoteLimit || n.ctx.Err() != nil { // it will be asked again
-			n.asked.Add(-1)
-			return
-		}
-		n.court.submit(taskFunc(func() {
-			defer n.asked.Add(-1)
-			n.judge(e.From, e.Partition, m)
-		}))
-	case ControlAnswer:
-		n.answered(e.From, m.Tag, m)
-	}
-}
-
-// answer sends the Result of a request, to a follower or to who asked as a client.
-func (n *Node) answer(to NodeID, tp log.TopicPartition, tag uint64, client bool, res Result) {
-	n.answerBy(passing{}, to, tp, tag, client, res)
-}
-
-func (n *Node) answerBy(on passing, to NodeID, tp log.TopicPartition, tag uint64, client bool, res Result) {
-	res.Cause = farError(res.Cause)
-	if client {
-		n.send(to, tp, Answer{From: n.conf.Self, Tag: tag, Result: res})
-		return
-	}
-	n.sendBy(on, to, tp, FetchResponse{From: n.conf.Self, Tag: tag, Result: res})
-}
-
-// lost has whoever waits for an answer of a node ask again.
-func (n *Node) lost(node NodeID, why error) {
-	n.asking.Lock()
-	for _, w := range n.awaited {
-		if w.from == node {
-			select {
-			case w.lost <- why:
-			default:
-			}
-		}
-	}
-	n.asking.Unlock()
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	for _, r := range n.replicas {
-		if NodeID(r.fetchAt.Load()) == node {
-			r.post(mail{event: Lost{}, from: node})
-		}
-	}
-}
-
-// send hands a message to the transport, or to this node itself: no transport need know the way there.
-func (n *Node) send(to NodeID, tp log.TopicPartition, m Message) { n.sendBy(passing{}, to, tp, m) }
-
-// passing goes from node to node beside a message, within a process.
-type passing struct {
-	by    *worker // whose turn it was sent in: the receiver's can be next. nil: it cannot
-	lease *lease  // of its records, held for the receiver; nil: they are not lent
-}
-
-func (n *Node) sendBy(on passing, to NodeID, tp log.TopicPartition, m Message) {
-	if to == n.conf.Self {
-		n.deliver(Envelope{From: to, Partition: tp, Message: m})
-		return
-	}
-	if t, ok := n.conf.Transport.(localTransport); ok {
-		t.send(to, tp, m, on)
-		return
-	}
-	n.conf.Transport.Send(to, tp, m)
-}
-
-// refusal is a Result that knows nothing but a code.
-func refusal(code ErrorCode) Result {
-	return Result{Err: code, Base: -1, Last: -1, AppendTime: -1, HighWatermark: -1, LastStable: -1, LogStart: -1, LogEnd: -1, Removal: -1,
-		EpochEnd: log.EpochEnd{Epoch: -1, End: -1}, Leader: NoNode, LeaderEpoch: -1}
-}
-
-// forget removes a replica whose log is gone.
-func (n *Node) forget(r *runner) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.replicas[r.tp] == r {
-		delete(n.replicas, r.tp)
 	}
 }
 

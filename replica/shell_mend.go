@@ -70,7 +70,7 @@ func (r *runner) heed(e Event) {
 			g.wanted = &e
 		}
 	case Stop:
-		if w := g.wanted; w != nil && (e.Delete || e.LeaderEpoch < 0 || e.LeaderEpoch >= w.LeaderEpoch) {
+		if w := g.wanted; w != nil && !e.late(w.TopicID, w.LeaderEpoch, w.PartitionEpoch) {
 			g.wanted, g.claim = nil, nil
 			r.mendAt(time.Time{})
 		}

@@ -20,7 +20,7 @@ type opened struct {
 func (r *runner) before(m mail) {
 	switch e := m.event.(type) {
 	case Assign:
-		if !r.opening {
+		if w := r.mend.wanted; !r.opening && (w == nil || !e.olderThan(w)) {
 			r.open(e, nil)
 		}
 	case ISRAnswer:
@@ -37,6 +37,7 @@ func (r *runner) before(m mail) {
 	switch {
 	case r.opening && m.remote && !r.heldFar[m.sort()].take(m.size()): // lost
 	case r.opening:
+		m.heard = true
 		r.held = append(r.held, m)
 	case m.call != nil || m.question != nil || m.remote || m.heeded != nil:
 		res := refusal(KafkaStorageError)
@@ -101,11 +102,14 @@ func (r *runner) start(o *opened) {
 		r.failed(o.err)
 		r.yields, r.yieldAt = nil, time.Time{}
 		for _, m := range held {
-			if a, ok := m.event.(Assign); !ok {
+			if a, ok := m.event.(Assign); !ok || r.going.leaving { // of a next life, in which it may open
 				r.take(m)
 			} else if r.yields == nil || a.PartitionEpoch >= r.yields.PartitionEpoch {
 				r.yields = &a
 			}
+		}
+		if r.going.leaving {
+			r.yields = nil
 		}
 		r.yield()
 		return

@@ -31,6 +31,8 @@ type mail struct {
 	heeded    chan<- error // of capacity 1: who waits for them
 	from      NodeID       // which
 	last      bool         // the node closes
+	removed   bool         // the log is gone
+	heard     bool         // event waited for the log
 }
 
 // asker is who gets the Reply to a request.
@@ -219,6 +221,9 @@ func (r *runner) run(by *worker) (more bool) {
 		}
 		r.arm()
 		r.lookAtRole()
+		if r.going.over && !r.closed {
+			r.leave()
+		}
 		done += len(batch)
 		r.spare = batch[:0]
 	}
@@ -244,6 +249,8 @@ func (r *runner) take(m mail) {
 		r.start(m.opened)
 	case m.last:
 		r.shut()
+	case m.removed:
+		r.going.over = true
 	case m.settled != nil:
 		r.slowDone(m.settled)
 	case r.core == nil:
@@ -453,7 +460,4 @@ func (r *runner) shut() {
 		r.unpin = nil
 	}
 	close(r.gone)
-	if a := r.going.reborn; a != nil {
-		_ = r.node.Assign(r.tp, *a) // fails only when the node is closed
-	}
 }
