@@ -28,12 +28,14 @@ type board struct {
 	settings settings
 	led      map[log.TopicPartition]int32 // leader epochs of an earlier life, in which this node must not lead again
 	restored atomic.Int64                 // how often the store was restored from a backup, when it was asked last
+	looks    looks
 }
 
 // part is a partition.
 type part struct {
 	news  controller.News
 	round int // of the watch that told it last
+	turn  int64
 	// restored is how often the store had been restored when it was told last that the partition is there.
 	restored int64
 }
@@ -82,8 +84,10 @@ func (b *board) note(n controller.News) {
 	tp := n.Partition
 	p := b.parts[tp]
 	if p == nil {
-		p = &part{}
+		p = &part{turn: b.looks.next()}
 		b.parts[tp] = p
+	} else if n.Deleted != p.news.Deleted || n.TopicID != p.news.TopicID {
+		p.turn = b.looks.next()
 	} else if !n.Deleted && !p.news.Deleted && n.TopicID == p.news.TopicID && n.State.PartitionEpoch < p.news.State.PartitionEpoch {
 		p.round = b.round
 		return
@@ -138,14 +142,24 @@ func (b *board) isOpen() bool {
 }
 
 // open lets the node be told. all is what the store says while this node is registered and not in service: what it leads by
-// that it led in an earlier life.
-func (b *board) open(all []controller.News) {
+// that it led in an earlier life. What the watch had told before, and is not in it, is gone, though the watch has not said so yet.
+func (b *board) open(since int64, all []controller.News) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	there := make(map[log.TopicPartition]bool, len(all))
 	for _, n := range all {
+		there[n.Partition] = true
+		if b.outdated(since, n) {
+			continue
+		}
 		b.note(n)
 		if n.State.Leader == b.self {
 			b.led[n.Partition] = n.State.LeaderEpoch
+		}
+	}
+	for tp, p := range b.parts {
+		if !there[tp] && p.turn <= since && !p.news.Deleted {
+			b.note(controller.News{Partition: tp, Deleted: true})
 		}
 	}
 	b.opened = true
@@ -182,6 +196,7 @@ func (b *board) take() (peers []replica.Peer, parts []controller.News, wake <-ch
 			}
 			if p.news.Deleted {
 				delete(b.parts, tp)
+				b.looks.gone(tp, p.turn)
 			}
 		}
 		clear(b.dirty)
@@ -219,7 +234,7 @@ func (b *board) back(list []controller.News) {
 	defer b.mu.Unlock()
 	for _, n := range list {
 		if n.Deleted && b.parts[n.Partition] == nil {
-			b.parts[n.Partition] = &part{news: n, round: b.round}
+			b.parts[n.Partition] = &part{news: n, round: b.round, turn: b.looks.went[n.Partition]}
 		}
 		b.dirty[n.Partition] = true
 	}

@@ -27,7 +27,7 @@ func TestNewsOfAnEarlierLifeAreNotPassedOn(t *testing.T) {
 	}
 	b.tell(ledBy(1, 4, 7))
 	require.Empty(t, taken(), "nothing is passed on before it is open")
-	b.open([]controller.News{ledBy(1, 5, 8)})
+	b.open(b.look(), []controller.News{ledBy(1, 5, 8)})
 	require.Empty(t, taken())
 	b.tell(ledBy(1, 5, 9)) // its in-sync set was changed by the way
 	require.Empty(t, taken())

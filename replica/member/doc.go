@@ -43,6 +43,9 @@
 //     made after the backup, and are not there any more, are not taken for deleted: their replicas stop, and their logs stay until
 //     the process starts anew (Config.Strays). What sessions own must not come back with the backup.
 //   - A topic that is deleted and made anew is another topic: the old replica goes before the new one is made.
+//   - A replica that went, because its topic did or it was moved away, does not come back by what was read before: neither here, nor in
+//     the Node, which remembers of which version the last word was. A process that begins anew believes what it reads of the store
+//     first; what a watch that is behind has told before, and is not in that, is gone.
 //   - A leader whose disk fails gives the partition to another in-sync replica, and catches up as a follower when the disk is well
 //     again: it looks after growing pauses. One that is alone in sync, or whose disk is full, refuses what it cannot write, and leads
 //     on; if its log has failed, once that could be opened again and nothing of it is missing (replica.LostTailError).

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/replica"
 	"github.com/partlog/partlog/replica/controller"
 )
@@ -31,22 +30,20 @@ func (m *Member) followPartitions() {
 				continue
 			}
 			m.board.tell(n)
-			if n.Current && !m.lookUp(m.board.missing()) {
+			if n.Current && !m.lookForMissing() {
 				return
 			}
 		}
 	})
 }
 
-// lookUp reads what a watch begun anew did not show any more: it was deleted, if it really is not there.
-func (m *Member) lookUp(missing []log.TopicPartition) bool {
-	for _, tp := range missing {
-		n, err := controller.Lookup(m.ctx, m.store, tp)
-		if err != nil {
+// lookForMissing reads what a watch begun anew did not show any more: it was deleted, if it really is not there.
+func (m *Member) lookForMissing() bool {
+	for _, tp := range m.board.missing() {
+		if _, err := m.lookUp(m.ctx, tp); err != nil {
 			m.trouble(err)
 			return false
 		}
-		m.board.tell(n)
 	}
 	m.board.settle()
 	return true

@@ -63,7 +63,13 @@ func (m *Member) pass(n controller.News, known map[log.TopicPartition]told) erro
 		}
 	}
 	if gone := !m.board.mineToo(n); gone || other {
-		_ = m.node.Stop(tp, replica.Stop{Delete: true, LeaderEpoch: -1}) // there may be none
+		s := replica.Stop{Delete: true, LeaderEpoch: -1}
+		if here {
+			if s.TopicID = last.id; !n.Deleted && !other {
+				s.PartitionEpoch = n.State.PartitionEpoch
+			}
+		}
+		_ = m.node.Stop(tp, s) // there may be none
 		delete(known, tp)
 		if gone {
 			return nil

@@ -105,14 +105,13 @@ func (m *Member) heed(ctx context.Context, tp log.TopicPartition, q replica.Cont
 	if err != nil {
 		return replica.ISRAnswer{Err: replica.RequestTimedOut}
 	}
-	now, err := controller.Lookup(ctx, m.store, tp)
+	now, err := m.lookUp(ctx, tp)
 	if err != nil {
 		return replica.ISRAnswer{Err: replica.RequestTimedOut}
 	}
 	if now.Deleted || now.TopicID != q.TopicID {
 		return replica.ISRAnswer{Err: replica.UnknownTopicOrPartition}
 	}
-	m.board.tell(now)
 	m.settle(set)
 	for {
 		if h, err := m.node.Partition(tp); err == nil {

@@ -70,12 +70,11 @@ func (m *Member) sameCluster(ctx context.Context) error {
 func (m *Member) believe(n controller.News, told told) (still, lost bool, err error) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.conf.ask())
 	defer cancel()
-	now, err := controller.Lookup(ctx, m.store, n.Partition)
+	now, err := m.lookUp(ctx, n.Partition)
 	if err != nil {
 		return false, false, err
 	}
 	if now.Deleted != n.Deleted || now.TopicID != n.TopicID {
-		m.board.tell(now)
 		return false, false, nil
 	}
 	err = m.sameCluster(ctx) // last: of a store that is being restored, the id may come last

@@ -128,6 +128,8 @@ func (m *Member) serve(registered *controller.Registered) error {
 	if !m.board.isOpen() {
 		ctx, cancel := context.WithTimeout(m.ctx, m.conf.ask())
 		defer cancel()
+		since := m.board.look()
+		defer m.board.looked(since)
 		all, err := controller.LookupAll(ctx, m.store)
 		if err != nil {
 			return err
@@ -135,7 +137,7 @@ func (m *Member) serve(registered *controller.Registered) error {
 		if err := m.setStrays(ctx, all); err != nil {
 			return err
 		}
-		m.board.open(all)
+		m.board.open(since, all)
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, m.conf.ask())
 	defer cancel()

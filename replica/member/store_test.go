@@ -3,13 +3,16 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/partlog/partlog/log"
 	"github.com/partlog/partlog/replica"
+	"github.com/partlog/partlog/replica/controller"
 )
 
 var errDown = errors.New("the store cannot be reached")
@@ -28,7 +31,10 @@ type troubled struct {
 	again atomic.Bool  // watches tell everything twice, the second time late
 
 	mu       sync.Mutex
-	cuts     chan struct{} // closed to end all watches
+	held     string          // the answer for this key
+	hold     <-chan struct{} // comes when this is closed
+	asked    chan<- struct{} // which is said here
+	cuts     chan struct{}   // closed to end all watches
 	sessions []*troubledSession
 }
 
@@ -77,7 +83,27 @@ func (s *troubled) Get(ctx context.Context, key string) (replica.Versioned, erro
 	if err := s.call(ctx); err != nil {
 		return replica.Versioned{}, err
 	}
-	return s.MemStore.Get(ctx, key)
+	s.mu.Lock()
+	held, hold, asked := s.held, s.hold, s.asked
+	s.mu.Unlock()
+	v, err := s.MemStore.Get(ctx, key)
+	if key == held {
+		asked <- struct{}{}
+		<-hold
+	}
+	return v, err
+}
+
+// holdReads keeps the answers for a partition's state back until hold is closed. What comes back tells of each.
+func (s *troubled) holdReads(tp log.TopicPartition, hold <-chan struct{}) (asked <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ch := make(chan struct{}, 1)
+	if s.held = ""; hold != nil {
+		s.held = fmt.Sprintf("%s%s/partitions/%d/state", controller.TopicsPrefix, tp.Topic, tp.Partition)
+	}
+	s.hold, s.asked = hold, ch
+	return ch
 }
 
 func (s *troubled) List(ctx context.Context, prefix string) ([]replica.Versioned, error) {
