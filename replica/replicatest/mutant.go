@@ -53,6 +53,7 @@ type mutant struct {
 	wallClock       bool // replicas are told the time of the wall clock
 	gapWhereEmpty   bool // a follower skips up to the leader's end on any empty answer
 	outOfMemory     bool // a controller refuses without a look whether it still rules
+	revive          bool // older news make a replica anew that was deleted
 }
 
 var mutants = map[string]mutant{
@@ -98,6 +99,7 @@ var mutants = map[string]mutant{
 	"wall-clock":                {wallClock: true},
 	"skip-without-gap":          {gapWhereEmpty: true},
 	"refuse-out-of-memory":      {outOfMemory: true},
+	"take-old-news-of-the-gone": {revive: true},
 }
 
 // Mutants are the names for Options.Mutant, sorted.

@@ -50,12 +50,6 @@ type node struct {
 	acts    []replica.Action
 }
 
-// neighbour is what a node has heard of another one last.
-type neighbour struct {
-	replica.Peer
-	revision int64
-}
-
 func newNode(s *sim, id replica.NodeID) *node {
 	n := &node{s: s, id: id, skew: s.skew[id-1]}
 	n.disk = vfstest.NewCrash(vfstest.CrashOptions{NoMmap: true, Now: n.wall})
@@ -249,89 +243,6 @@ func (n *node) sized(c log.Config) log.Config {
 	return c
 }
 
-// powerLost tells what is known of each partition that the disk may have lost what was not synced.
-func (n *node) powerLost() {
-	n.s.all(func(p *part) { p.model.powerLost(n.id) })
-}
-
-// beat is a node's word to the store: a session, a registration, and news.
-func (n *node) beat() {
-	s := n.s
-	if !n.cutOff() {
-		n.heard = s.now
-		if n.session == nil {
-			n.register()
-		} else if over(n.session) {
-			n.session = nil
-			n.register()
-		}
-		if n.broker > 0 && !n.ready {
-			n.readStore()
-		}
-	}
-	if n.session == nil {
-		n.later(s.between(time.Millisecond, 5*time.Millisecond), n.beat)
-	} else {
-		n.later(15*time.Millisecond, n.beat)
-	}
-}
-
-func over(session replica.Session) bool {
-	select {
-	case <-session.Done():
-		return true
-	default:
-		return false
-	}
-}
-
-// cutOff says whether the store cannot be reached.
-func (n *node) cutOff() bool {
-	b := &n.s.net.blocked
-	return b[n.place()][atStore] > 0 || b[atStore][n.place()] > 0
-}
-
-// register makes the node known to the controller, for the first time in this life or because its session was lost.
-func (n *node) register() {
-	s := n.s
-	session, err := s.store.Session(s.ctx, sessionTime)
-	if err != nil {
-		return // beat tries again
-	}
-	previous := int64(-1)
-	if n.broker > 0 {
-		previous = n.broker // it lived on
-	} else if n.clean {
-		previous, _ = n.dir.CleanShutdown()
-	} else if s.mutant.trustUnclean {
-		previous = n.last
-	}
-	r, err := controller.Register(s.ctx, s.store, session, controller.Registration{Node: n.id, PreviousEpoch: previous})
-	if err != nil {
-		key := controller.IDsPrefix + strconv.Itoa(int(n.id))
-		s.published(key) // it may have been written
-		s.store.drop(session, func() { s.published(key) })
-		if !errors.Is(err, controller.ErrNodeInUse) && !errors.Is(err, errNoAnswer) {
-			s.fail("node %d: %v", n.id, err)
-		}
-		return
-	}
-	s.note("node %d registers as %d, before it was %d", n.id, r.Epoch(), previous)
-	s.counts.add("registrations", 1)
-	n.session, n.broker, n.last, n.ready = session, r.Epoch(), r.Epoch(), false
-	n.dir.SetBrokerEpoch(n.broker)
-	for _, at := range n.seats {
-		switch r := at.rep; {
-		case r == nil:
-		case r.p == nil:
-			r.begin(!n.clean && !s.mutant.trustUnclean)
-		default:
-			r.step(replica.Reconfigure{Config: r.config()})
-		}
-	}
-	s.published(controller.IDsPrefix + strconv.Itoa(int(n.id)))
-}
-
 func (r *rep) config() replica.Config {
 	n := r.n
 	c := replica.Config{
@@ -344,82 +255,9 @@ func (r *rep) config() replica.Config {
 	return c
 }
 
-// readStore takes in all there is, once the controller knows of this registration: what it decided before may be about
-// an earlier life of the node.
-func (n *node) readStore() {
-	s := n.s
-	if s.truth.registered[n.id] != n.broker && !s.mutant.anyLife {
-		return
-	}
-	first := n.since == 0
-	n.ready, n.since = true, s.truth.revision
-	for _, at := range n.seats {
-		at.newest = s.truth.revision
-	}
-	for _, t := range s.topics {
-		n.learn(t, t.inForce, s.truth.revision)
-	}
-	for id, p := range s.truth.peers {
-		if p.Node > 0 {
-			n.peers[id] = neighbour{p, s.truth.revision}
-			n.tellAll(p)
-		}
-	}
-	for _, at := range n.seats {
-		if first && !s.mutant.keepOld && at.stray() {
-			at.setStray()
-		}
-		if p := at.part(); p.known && !p.gone {
-			at.assign(p, p.assign)
-		} else {
-			at.dismiss()
-		}
-	}
-}
-
-// tellAll gives all replicas an event.
-func (n *node) tellAll(e replica.Event) {
-	for _, at := range n.seats {
-		if at.rep != nil {
-			at.rep.step(e)
-		}
-	}
-}
-
-// hear takes news of the store, of a revision: of a partition, or if p is nil of a node or a topic's settings.
-func (n *node) hear(revision int64, p *part, e any) {
-	if !n.up {
-		return
-	}
-	if n.cutOff() {
-		n.later(10*time.Millisecond, func() { n.hear(revision, p, e) })
-		return
-	}
-	if !n.ready || revision <= n.since {
-		return
-	}
-	switch e := e.(type) {
-	case replica.Peer:
-		if p := &n.peers[e.Node]; revision > p.revision {
-			*p = neighbour{e, revision}
-			n.tellAll(e)
-		}
-	case minNews:
-		n.learn(e.topic, e.min, revision)
-	case goneNews:
-		if at := p.seat(n.id); revision > at.newest && !n.s.mutant.keepOld {
-			at.newest = revision
-			at.dismiss()
-		}
-	case replica.Assign:
-		switch at := p.seat(n.id); {
-		case revision > at.newest:
-			at.newest = revision
-			at.assign(p, e)
-		case p.rep(n.id) != nil && slices.Contains(e.Replicas, n.id):
-			at.rep.step(e) // old news; the core knows
-		}
-	}
+// powerLost tells what is known of each partition that the disk may have lost what was not synced.
+func (n *node) powerLost() {
+	n.s.all(func(p *part) { p.model.powerLost(n.id) })
 }
 
 // kill ends the process at once. What it wrote is in the page cache.
@@ -494,27 +332,6 @@ func (n *node) down() {
 		n.session = nil
 		n.s.after(n.s.between(0, sessionTime), func() { n.s.expire(session, n.id) })
 	}
-}
-
-// expire ends a session whose holder was not heard of.
-func (s *sim) expire(session replica.Session, id replica.NodeID) {
-	if over(session) {
-		return
-	}
-	s.store.Expire(session)
-	s.note("the session of node %d is over", id)
-	s.counts.add("sessions lost", 1)
-	s.published(controller.IDsPrefix + strconv.Itoa(int(id)))
-}
-
-// watchOver ends the sessions of those who cannot reach the store for too long.
-func (s *sim) watchOver() {
-	for _, n := range s.nodes {
-		if n.up && n.session != nil && s.now-n.heard > sessionTime {
-			s.expire(n.session, n.id)
-		}
-	}
-	s.after(20*time.Millisecond, s.watchOver)
 }
 
 func (n *node) discard() { n.dir, n.seats = nil, nil }

@@ -145,13 +145,19 @@ func (at *seat) dismiss() {
 		at.setStray()
 	default:
 		r.part.note("node %d is to delete its replica", at.n.id)
-		r.step(replica.Stop{Delete: true, LeaderEpoch: -1})
+		r.step(replica.Stop{Delete: true, LeaderEpoch: -1, TopicID: r.part.id})
 	}
 }
 
-// assign is what a process does with news of a partition: it makes a replica, moves it, or removes it.
+// goneIn ends a replica as of a version in which the partition has none here.
+func goneIn(p *part, a replica.Assign) replica.Stop {
+	return replica.Stop{Delete: true, LeaderEpoch: a.LeaderEpoch, TopicID: p.id, PartitionEpoch: a.PartitionEpoch}
+}
+
+// assign is what a process does with news of a partition: it makes a replica, moves it, or removes it. What still waits is older.
 func (at *seat) assign(p *part, a replica.Assign) {
 	n, s := at.n, at.n.s
+	at.next = nil
 	mine := slices.Contains(a.Replicas, n.id)
 	a.BrokerEpoch = n.broker
 	if s.mutant.anyLife {
@@ -198,7 +204,7 @@ func (at *seat) assign(p *part, a replica.Assign) {
 		return
 	case !mine && at.rep.p != nil:
 		p.note("node %d is to delete its replica", n.id)
-		at.rep.step(replica.Stop{Delete: true, LeaderEpoch: a.LeaderEpoch})
+		at.rep.step(goneIn(p, a))
 		return
 	}
 	if s.mutant.smallISR && a.Leader == n.id && len(a.ISR) > 1 {

@@ -152,6 +152,14 @@ func TestATombstoneThatGoesForANewerValueIsNotMissed(t *testing.T) {
 	}
 }
 
+// A log that a full disk did not let a node make waits for room. What it waits with is forgotten when newer news come: else the
+// partition, moved away later, would come back under the older ones and stay.
+func TestNewsThatWaitForADiskAreForgottenForNewerOnes(t *testing.T) {
+	if o := replicatest.Run(replicatest.Options{Seed: 8219545}); o.Failed() || o.Counts["replicas deleted"] == 0 {
+		t.Errorf("%s\n%v", o.Failure, o.Counts)
+	}
+}
+
 // The same options play the same run, to the last event.
 func TestARunIsDetermined(t *testing.T) {
 	for seed := range uint64(20) {
@@ -177,8 +185,18 @@ var deposed = []replicatest.Fault{
 	{Kind: replicatest.Pause, At: 800e6, For: 150e6, Node: 3},
 }
 
-// plans are for mutants that a plan drawn from the seed finds once in a hundred thousand.
-var plans = map[string][]replicatest.Fault{"refuse-out-of-memory": deposed}
+// twice is a plan in which everything is heard once more, late, while partitions move and move again.
+var twice = []replicatest.Fault{
+	{Kind: replicatest.NewsTwice, At: 0, For: 950e6, Amount: 100},
+	{Kind: replicatest.Reassign, At: 200e6, Amount: 1088668750276},
+	{Kind: replicatest.Reassign, At: 400e6, Amount: 1037025404553},
+	{Kind: replicatest.Reassign, At: 600e6, Amount: 759896267408},
+	{Kind: replicatest.Remake, At: 700e6},
+	{Kind: replicatest.Reassign, At: 800e6, Amount: 416178666962341},
+}
+
+// plans are for mutants that a plan drawn from the seed finds once in some thousand, or a hundred thousand.
+var plans = map[string][]replicatest.Fault{"refuse-out-of-memory": deposed, "take-old-news-of-the-gone": twice}
 
 // A leader that asks a deposed controller, which does not know the topic, is not told so: once all is well the in-sync set is whole.
 func TestADeposedControllerKeepsNobodyOutOfTheInSyncSet(t *testing.T) {
@@ -189,6 +207,19 @@ func TestADeposedControllerKeepsNobodyOutOfTheInSyncSet(t *testing.T) {
 		return o.Failed()
 	})
 	if total["controllers resigned"] == 0 || total["isr expands"] == 0 {
+		t.Errorf("too quiet: %v", total)
+	}
+}
+
+// News that come once more when a replica has gone do not bring it back, nor do late ones of a move end a newer one.
+func TestNewsThatComeTwiceBringNobodyBack(t *testing.T) {
+	total := play(t, replicatest.Options{Plan: twice}, 1, 40, func(o replicatest.Outcome) bool {
+		if o.Failed() {
+			report(t, o)
+		}
+		return o.Failed()
+	})
+	if total["news repeated"] == 0 || total["moves that ended"] == 0 || total["replicas deleted"] == 0 {
 		t.Errorf("too quiet: %v", total)
 	}
 }
