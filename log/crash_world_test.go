@@ -229,6 +229,18 @@ func (w *world) deleteRecords(before int64) error {
 	return w.settle(call)
 }
 
+// followEnd leaves a gap at the end of the log. A crash takes all of it or nothing.
+func (w *world) followEnd(by int64) error {
+	to := w.e.end() + by
+	w.e.line = append(w.e.line, wrote{base: w.e.end(), last: to - 1, epoch: w.epoch, gap: true})
+	call := fmt.Sprintf("follow the end to %d", to)
+	w.note(call)
+	if err := w.log.FollowEnd(context.Background(), to); err != nil {
+		return err
+	}
+	return w.settle(call)
+}
+
 func (w *world) assignEpoch() error {
 	w.epoch++
 	w.note("assign epoch")
@@ -356,6 +368,11 @@ var verbs = []verb{
 	}},
 	{"reopen", (*world).reopen},
 	{"reopen the log", (*world).reopenLog},
+	{"follow the end", func(w *world) error { return w.followEnd(3) }},
+	{"follow the end and append", func(w *world) error { return errors.Join(w.followEnd(2), w.append(1, w.mode)) }},
+	{"epoch and follow the end", func(w *world) error {
+		return errors.Join(w.assignEpoch(), w.followEnd(1), w.assignEpoch(), w.followEnd(2))
+	}},
 	{"append idempotent", func(w *world) error { return w.produce(5, false, w.mode) }},
 	{"append idempotent until it rolls", func(w *world) error {
 		for n := len(*w.log.list.Load()); len(*w.log.list.Load()) == n; {

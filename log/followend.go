@@ -2,6 +2,7 @@ package log
 
 import (
 	"context"
+	"errors"
 	"math"
 )
 
@@ -19,8 +20,10 @@ func (l *Log) FollowEnd(ctx context.Context, offset int64) error {
 			return nil
 		}
 		if err := l.roll(ctx, offset); err != nil {
-			return err
+			return errors.Join(err, l.unroll())
 		}
+		l.producers.state.SetEnd(offset)
+		l.producers.state.Taken(offset)
 		l.published(offset)
 		return nil
 	})

@@ -109,6 +109,7 @@ func TestZeroValuesAreClosed(t *testing.T) {
 		"AppendBatches":  func() error { return errOf(new(Log).AppendBatches(ctx, timed(1), AppendOptions{})) },
 		"Sync":           func() error { return new(Log).Sync(ctx) },
 		"Roll":           func() error { return new(Log).Roll(ctx) },
+		"FollowEnd":      func() error { return new(Log).FollowEnd(ctx, 1) },
 		"Wait":           func() error { return new(Log).Wait(ctx, MarkEnd, 1) },
 		"Truncate":       func() error { return errOf(new(Log).Truncate(ctx, 1)) },
 		"ResetTo":        func() error { return new(Log).ResetTo(ctx, 1) },

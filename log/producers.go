@@ -31,9 +31,10 @@ func newProducers(c Config) *producers {
 	return &producers{state: s, unstable: s.Unstable()}
 }
 
-// remember takes the snapshot of a roll to base. The caller holds write.
+// remember takes the snapshot of a roll to base. One behind a gap gets its own, whatever the one at the end of the records: a recovery
+// looks for it at the base. The caller holds write.
 func (p *producers) remember(base, end int64) error {
-	if !p.state.Due() {
+	if base == end && !p.state.Due() {
 		return nil
 	}
 	s, err := p.state.Snapshot()
