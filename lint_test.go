@@ -36,7 +36,7 @@ var (
 	recovers = []string{"vfs.guarded", "log.event"}
 	// acting are the functions that may start a goroutine or a timer that acts by itself: whoever owns what they belong to ends it,
 	// or, with a store that does not answer, its limit.
-	acting = []string{"replica.begin", "replica.answerOn", "replica/internal/patience.Close", "replica/internal/patience.round"}
+	acting = []string{"replica.begin", "replica.answerOn", "replica.ask", "replica/internal/patience.Close", "replica/internal/patience.round"}
 	// panics are the functions that may panic.
 	panics = []string{"vfs.guarded"}
 )
