@@ -45,6 +45,9 @@ func (s *sim) calmDown() {
 		if wrong = s.unwell(); wrong == "" {
 			break
 		}
+		for _, p := range s.parts {
+			p.electByHand()
+		}
 	}
 	if s.failure != "" {
 		return

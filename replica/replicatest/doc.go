@@ -50,5 +50,6 @@
 // Committed records may be lost when as many replicas as min.insync.replicas (the least it ever was) have lost unsynced
 // tails at once, or after an unclean election; without eligible leader replicas (NoELR) also when who was in sync last leads again,
 // whatever it has lost, as with Kafka before KIP-966. The simulator counts these ([Outcome.Counts]) and asks of committed records
-// nothing until the next calm; the other rules hold on.
+// nothing until the next calm; the other rules hold on. Where nobody leads and another min.insync.replicas has made the controller
+// forget who may, as Kafka's does, an unclean election is held by hand in the calm.
 package replicatest

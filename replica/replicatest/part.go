@@ -19,6 +19,7 @@ type part struct {
 	compacted bool
 	known     bool // there is a decision
 	gone      bool // it was deleted
+	forgotten bool // nobody leads, nor is known who may: another min.insync.replicas has made the controller forget
 	state     controller.Partition
 	assign    replica.Assign
 	model     model
@@ -103,11 +104,25 @@ func (p *part) decided(news controller.News) {
 		}
 	}
 	p.note("decided: leader %d, epoch %d, version %d, in sync %v, eligible %v, replicas %v", now.Leader, now.LeaderEpoch, now.PartitionEpoch, now.ISR, now.ELR, now.Replicas)
+	p.forgotten = now.Leader == replica.NoNode && (p.forgotten || p.known && forgets(before, now))
 	p.known, p.state = true, now
 	p.assign = now.Assign(news.TopicID)
 	for _, id := range now.ISR {
 		if !slices.Contains(before.ISR, id) {
 			p.model.member(id, 0)
 		}
+	}
+}
+
+// forgets says that another min.insync.replicas comes, and with it goes all that is known of who may lead.
+func forgets(before, now controller.Partition) bool {
+	return now.MinISR != before.MinISR && len(before.ELR)+len(before.LastKnownELR) > 0 && len(now.ISR)+len(now.ELR)+len(now.LastKnownELR) == 0
+}
+
+// electByHand does what an operator must where no leader is to be had without: with Kafka, too, such a partition stays without one.
+func (p *part) electByHand() {
+	if p.forgotten && !p.gone {
+		p.s.counts.add("elections by hand", 1)
+		p.s.ruling().ask(controller.Elect{Election: controller.Uncleanly, Partitions: []log.TopicPartition{p.tp}}, func(controller.Reply) {})
 	}
 }

@@ -160,6 +160,20 @@ func TestNewsThatWaitForADiskAreForgottenForNewerOnes(t *testing.T) {
 	}
 }
 
+// Another min.insync.replicas that comes while nobody leads has the controller forget who may. It takes an election by hand, and then all
+// comes right.
+func TestAPartitionWhoseLeadersWereForgottenIsElectedByHand(t *testing.T) {
+	plan := []replicatest.Fault{
+		{Kind: replicatest.Blackout, At: 711441e3, For: 4275e3, Node: 3, Other: 2, Amount: 680763338574},
+		{Kind: replicatest.Pause, At: 742858e3, For: 297028e3, Node: 3, Other: 3, Amount: 323742598766},
+		{Kind: replicatest.MinISR, At: 955888e3, For: 250571e3, Node: 1, Other: 3, Amount: 243264621611},
+	}
+	o := replicatest.Run(replicatest.Options{Seed: 9700088, Plan: plan})
+	if o.Failed() || o.Counts["elections by hand"] == 0 {
+		t.Errorf("%s\n%v", o.Failure, o.Counts)
+	}
+}
+
 // The same options play the same run, to the last event.
 func TestARunIsDetermined(t *testing.T) {
 	for seed := range uint64(20) {
