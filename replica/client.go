@@ -57,7 +57,13 @@ type Client struct {
 	nodes []NodeID // of Nodes, ascending
 
 	mu      sync.Mutex // guards leaders; nothing is called under it
-	leaders map[log.TopicPartition]NodeID
+	leaders map[log.TopicPartition]ledBy
+}
+
+// ledBy is a leader, and the leader epoch in which it has said that it is; -1: it has not said.
+type ledBy struct {
+	node  NodeID
+	epoch int32
 }
 
 // maxLeaders bounds how many leaders a client remembers.
@@ -86,7 +92,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	serve := wire.begin(n.deliver)
 	n.all.Go(func() { defer close(n.served); n.serving = serve(n.ctx) })
-	return &Client{conf: c, node: n, wire: wire, nodes: slices.Sorted(maps.Keys(c.Nodes)), leaders: make(map[log.TopicPartition]NodeID)}, nil
+	return &Client{conf: c, node: n, wire: wire, nodes: slices.Sorted(maps.Keys(c.Nodes)), leaders: make(map[log.TopicPartition]ledBy)}, nil
 }
 
 // Close ends all that is being asked, with ErrNodeClosed, and all connections, and waits for that. A second Close returns ErrNodeClosed.
@@ -199,17 +205,37 @@ func (c *Client) Status(ctx context.Context, tp log.TopicPartition) (Status, err
 	return got, err
 }
 
-// Fetch is Handle.Fetch at the leader. It may be answered by one that was it a moment ago, and show what that knows to be committed.
+// Fetch is Handle.Fetch at the leader, also where a follower would answer: all that was acknowledged before is there. It may be
+// answered by one that is cut off and was the leader a moment ago, and show what that knows to be committed.
 func (c *Client) Fetch(ctx context.Context, tp log.TopicPartition, offset int64, o FetchOptions) (*Fetched, error) {
 	var got *Fetched
 	err := c.ask(ctx, tp, wanted{request: fetchFrom, epoch: o.LeaderEpoch}, func(ctx context.Context, r *Remote) (err error) {
-		if got, err = r.Fetch(ctx, offset, o); errors.Is(err, OffsetOutOfRange) { // of a follower that is behind, maybe
-			if _, e := r.ListOffsets(ctx, OffsetQuery{At: Earliest}); errors.Is(e, NotLeaderOrFollower) {
-				return e
-			}
+		got, err = c.fetch(ctx, r, offset, o)
+		if o.LeaderEpoch == nil && errors.Is(err, FencedLeaderEpoch) { // there is a newer one, maybe of the same leader
+			got, err = c.fetch(ctx, r, offset, o)
 		}
 		return err
 	})
+	return got, err
+}
+
+// fetch asks under the leader epoch in which the node has said that it leads. Followers answer consumers, too, with what they know to
+// be committed, and only the epoch tells the two apart: it fences when there is another.
+func (c *Client) fetch(ctx context.Context, r *Remote, offset int64, o FetchOptions) (*Fetched, error) {
+	epoch := c.ledIn(r.tp, r.at)
+	if epoch < 0 || o.LeaderEpoch != nil && *o.LeaderEpoch != epoch {
+		found, err := r.ListOffsets(ctx, OffsetQuery{At: Latest, LeaderEpoch: o.LeaderEpoch}) // which none but a leader answers
+		if err != nil {
+			return nil, err
+		}
+		epoch = found.LeaderEpoch
+		c.leads(r.tp, ledBy{r.at, epoch})
+	}
+	o.LeaderEpoch = &epoch
+	got, err := r.Fetch(ctx, offset, o)
+	if errors.Is(err, FencedLeaderEpoch) || errors.Is(err, UnknownLeaderEpoch) {
+		c.leads(r.tp, ledBy{r.at, -1})
+	}
 	return got, err
 }
 
@@ -273,7 +299,7 @@ func (c *Client) ask(ctx context.Context, tp log.TopicPartition, what wanted, as
 		at := c.leader(tp, try)
 		err := ask(ctx, &Remote{node: c.node, at: at, tp: tp, once: true})
 		if err == nil {
-			c.leads(tp, at)
+			c.leads(tp, ledBy{at, c.ledIn(tp, at)})
 			return nil
 		}
 		refused, unsure := (*RefusedError)(nil), errors.As(err, new(*UncertainError)) || errors.As(err, new(*log.UnconfirmedError))
@@ -309,9 +335,9 @@ func (c *Client) ask(ctx context.Context, tp log.TopicPartition, what wanted, as
 		known := refused != nil && refused.Leader >= 0 && refused.Leader != at && c.locate(ctx, refused.Leader)
 		switch {
 		case known:
-			c.leads(tp, refused.Leader)
+			c.leads(tp, ledBy{refused.Leader, -1})
 		case refused == nil || !leads(refused.Code) || try%4 == 3: // one that is cut off does not know that it leads no more
-			c.leads(tp, NoNode)
+			c.leads(tp, ledBy{NoNode, -1})
 		}
 		pause := min(c.conf.Backoff<<min(try, 8), 10*c.conf.Backoff)
 		if known && try == 0 {
@@ -360,16 +386,26 @@ func (c *Client) leader(tp log.TopicPartition, try int) NodeID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at, ok := c.leaders[tp]; ok {
-		return at
+		return at.node
 	}
 	return c.nodes[try%len(c.nodes)]
 }
 
-// leads remembers a leader; NoNode forgets it.
-func (c *Client) leads(tp log.TopicPartition, node NodeID) {
+// ledIn is the leader epoch in which a node has said that it leads; -1: it has not, or not since another was asked.
+func (c *Client) ledIn(tp log.TopicPartition, node NodeID) int32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if node == NoNode {
+	if at, ok := c.leaders[tp]; ok && at.node == node {
+		return at.epoch
+	}
+	return -1
+}
+
+// leads remembers a leader; NoNode forgets it.
+func (c *Client) leads(tp log.TopicPartition, by ledBy) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if by.node == NoNode {
 		delete(c.leaders, tp)
 		return
 	}
@@ -379,7 +415,7 @@ func (c *Client) leads(tp log.TopicPartition, node NodeID) {
 			break
 		}
 	}
-	c.leaders[tp] = node
+	c.leaders[tp] = by
 }
 
 // locate makes sure that a node can be reached, as far as is known. It may be elsewhere than it was.

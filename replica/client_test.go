@@ -76,6 +76,33 @@ func TestAClientFollowsTheLeader(t *testing.T) {
 	g.eventually("acks 0", func() bool { return g.handle(3).Log().Offsets().LogEnd == 10 })
 }
 
+// Followers answer consumers, with what they know to be committed. A client that took one for the leader would not see what was
+// acknowledged, and would ask it for everything else.
+func TestAClientFetchesAtTheLeaderAndNotAtAFollower(t *testing.T) {
+	g, at := listening(t, 1, 2, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	reader, writer := newClient(t, ClientConfig{Nodes: at}), newClient(t, ClientConfig{Nodes: at})
+	for i, leader := range []NodeID{1, 2, 3, 3, 2} {
+		if i > 0 {
+			g.elect(leader)
+		}
+		_, err := writer.Append(ctx, ordersZero, rawBatch(t, "a"), -1)
+		require.NoError(t, err)
+		f, err := reader.Fetch(ctx, ordersZero, int64(i), FetchOptions{})
+		require.NoError(t, err)
+		require.Equal(t, int64(i+1), f.NextOffset, "what was acknowledged is there")
+		require.Equal(t, leader, reader.leader(ordersZero, 0))
+		fresh := newClient(t, ClientConfig{Nodes: at})
+		f, err = fresh.Fetch(ctx, ordersZero, 0, FetchOptions{})
+		require.NoError(t, err)
+		require.Equal(t, int64(i+1), f.HighWatermark)
+		require.Equal(t, leader, fresh.leader(ordersZero, 0))
+	}
+	_, err := reader.Fetch(ctx, ordersZero, 0, FetchOptions{LeaderEpoch: new(int32)})
+	require.ErrorIs(t, err, FencedLeaderEpoch)
+}
+
 func TestAClientSaysWhyNot(t *testing.T) {
 	g, at := listening(t, 1)
 	at[2] = "127.0.0.1:1" // nobody
