@@ -131,14 +131,16 @@ func (s *sim) play() {
 		t.tend()
 	}
 	s.startClients()
+	steps := s.Steps
+	s.Steps = 0 // it bounds the storm
 	s.settle()
 	s.mutant = mutantByName(s.Mutant)
 	begin := s.now
 	for _, f := range s.Plan {
 		s.at(begin+f.At, func() { s.strike(f) })
 	}
-	if s.Steps > 0 {
-		s.Steps += s.steps
+	if steps > 0 {
+		s.Steps = s.steps + steps
 	}
 	s.until(begin + s.Storm)
 	s.Steps = 0

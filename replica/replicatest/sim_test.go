@@ -212,6 +212,16 @@ var twice = []replicatest.Fault{
 // plans are for mutants that a plan drawn from the seed finds once in some thousand, or a hundred thousand.
 var plans = map[string][]replicatest.Fault{"refuse-out-of-memory": deposed, "take-old-news-of-the-gone": twice}
 
+// The bound is the storm's: with one that is smaller than what it takes to bring a cluster up, no run came to an end.
+func TestAStormOfAFewStepsEnds(t *testing.T) {
+	for _, steps := range []int{1, 17} {
+		r := replicatest.Run(replicatest.Options{Seed: 101, Storm: 20e6, Nodes: 3, Still: true, Steps: steps})
+		if r.Failed() || r.Options.Steps != steps {
+			t.Fatalf("%d steps: %+v: %s", steps, r.Options, r.Failure)
+		}
+	}
+}
+
 // A leader that asks a deposed controller, which does not know the topic, is not told so: once all is well the in-sync set is whole.
 func TestADeposedControllerKeepsNobodyOutOfTheInSyncSet(t *testing.T) {
 	total := play(t, replicatest.Options{Plan: deposed}, near["refuse-out-of-memory"], 12, func(o replicatest.Outcome) bool {
