@@ -292,9 +292,10 @@ func (c *Client) ask(ctx context.Context, tp log.TopicPartition, what wanted, as
 	ctx, cancel := context.WithCancelCause(ctx) // for Locate, too
 	defer cancel(nil)
 	defer context.AfterFunc(c.node.ctx, func() { cancel(ErrNodeClosed) })()
-	doubt := NoNode // one that may have done what was asked, or may do so yet
-	strangers := 0  // nodes in a row that know no such partition
-	var last error  // of the attempt before
+	doubt := NoNode     // one that may have done what was asked, or may do so yet
+	strangers := 0      // nodes in a row that know no such partition
+	var last error      // of the attempt before
+	newest := int32(-1) // leader epoch that a refusal has named
 	for try := 0; ; try++ {
 		at := c.leader(tp, try)
 		err := ask(ctx, &Remote{node: c.node, at: at, tp: tp, once: true})
@@ -340,8 +341,11 @@ func (c *Client) ask(ctx context.Context, tp log.TopicPartition, what wanted, as
 			c.leads(tp, ledBy{NoNode, -1})
 		}
 		pause := min(c.conf.Backoff<<min(try, 8), 10*c.conf.Backoff)
-		if known && try == 0 {
-			pause = 0
+		if known && (try == 0 || refused.LeaderEpoch > newest) {
+			pause = 0 // each leader is asked once as soon as it is heard of
+		}
+		if refused != nil {
+			newest = max(newest, refused.LeaderEpoch)
 		}
 		last = err
 		timer := time.NewTimer(pause)

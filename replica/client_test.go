@@ -103,6 +103,28 @@ func TestAClientFetchesAtTheLeaderAndNotAtAFollower(t *testing.T) {
 	require.ErrorIs(t, err, FencedLeaderEpoch)
 }
 
+// One who does not lead any more names the next, which does not either and names another: nobody has to wait for that.
+func TestAClientAsksALeaderOfANewerEpochAtOnce(t *testing.T) {
+	g, at := listening(t, 1, 2, 3)
+	g.elect(2)
+	g.eventually("all know it", func() bool { return g.handle(1).Status().LeaderEpoch == 1 })
+	g.mu.Lock()
+	a := g.state
+	g.mu.Unlock()
+	a.Leader, a.LeaderEpoch, a.PartitionEpoch = 3, a.LeaderEpoch+1, a.PartitionEpoch+1
+	for _, id := range []NodeID{2, 3} { // node 1 does not hear of it
+		require.NoError(t, g.nodes[id].Assign(ordersZero, a))
+	}
+	g.eventually("it leads", func() bool { return g.handle(3).Status().Active && g.handle(2).Status().Leader == 3 })
+	c, err := NewClient(ClientConfig{Nodes: at, Backoff: time.Hour})
+	require.NoError(t, err)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = c.Append(ctx, ordersZero, rawBatch(t, "a"), 1)
+	require.NoError(t, err)
+}
+
 func TestAClientSaysWhyNot(t *testing.T) {
 	g, at := listening(t, 1)
 	at[2] = "127.0.0.1:1" // nobody
