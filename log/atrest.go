@@ -82,9 +82,13 @@ func (a *atRest) marksOf(tp TopicPartition, set func(file string, offset int64))
 	}
 }
 
-// choose lists the partitions that are asked for; all if want is nil.
+// choose lists the partitions that are asked for; all if want is nil. The log of a cluster's metadata counts where it is
+// named, or alone: so a backup of it is restored, and what else a broker has in its root is not taken along.
 func (a *atRest) choose(want []TopicPartition) ([]TopicPartition, error) {
 	all, _, err := Folders(a.fs)
+	if err == nil && (len(all) == 0 || slices.Contains(want, clusterMetadata)) && exists(a.fs, clusterMetadata.String()) {
+		all = append(all, clusterMetadata)
+	}
 	if err != nil || want == nil {
 		return slices.Compact(slices.SortedFunc(slices.Values(all), TopicPartition.compare)), err
 	}
@@ -105,7 +109,11 @@ func (a *atRest) verified(ctx context.Context, o RestoreOptions) ([]TopicPartiti
 	if !a.clean {
 		return nil, &UnsoundError{Path: a.path, Reason: "there is no marker of a clean stop: it is no backup, or somebody has it open, or did not stop cleanly"}
 	}
-	return tps, verifyRoot(ctx, a.fs, a.path, o.Partitions, o.Config, o.Progress)
+	verify := o.Partitions
+	if slices.Contains(tps, clusterMetadata) {
+		verify = tps // without names Verify passes it over
+	}
+	return tps, verifyRoot(ctx, a.fs, a.path, verify, o.Config, o.Progress)
 }
 
 // keptUnder is what of c says how the files of a log at rest came to be as they are.

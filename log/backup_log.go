@@ -410,6 +410,9 @@ func (b *logBackup) copyState(c *capture) error {
 	if err := writeTopicID(b.root, l.name, c.id); err != nil {
 		return err
 	}
+	if err := copyMetadataSnapshots(l.fs, l.name, b.root, l.name); err != nil {
+		return err
+	}
 	entries, err := l.fs.ReadDir(l.name)
 	if err != nil {
 		return err

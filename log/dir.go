@@ -443,7 +443,7 @@ func Folders(fsys vfs.FS) (partitions []TopicPartition, foreign []string, err er
 
 // ignoredFolder: parts of a log root that belong to a broker's other subsystems.
 func ignoredFolder(name string) bool {
-	return name == "remote-log-index-cache" || name == "__cluster_metadata-0"
+	return name == "remote-log-index-cache" || name == clusterMetadata.String()
 }
 
 // deliver calls the events that belong to no open log. The caller holds no lock.

@@ -304,10 +304,16 @@ func (m *move) complete(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := copyMetadataSnapshots(m.from.fs, src.name, m.to.fs, m.folder); err != nil {
+		return err
+	}
 	if err := dst.shut(); err != nil {
 		return err
 	}
 	m.dst = nil
+	if err := syncDir(m.to.fs, m.folder); err != nil {
+		return err
+	}
 	m.to.points.set(checkpoint.HighWatermarks, m.tp, o.HighWatermark)
 	return m.to.points.writeAll(ctx)
 }
