@@ -90,7 +90,10 @@ func TestAClientEndsTransactionsOverFailOver(t *testing.T) {
 	}
 	end, err := c.ListOffsets(ctx, ordersZero, OffsetQuery{At: Latest, Isolation: log.ReadCommitted})
 	require.NoError(t, err)
-	require.EqualValues(t, 16, end.Offset, "the last one is over, and no marker came twice")
+	all, err := c.ListOffsets(ctx, ordersZero, OffsetQuery{At: Latest})
+	require.NoError(t, err)
+	require.Equal(t, all.Offset, end.Offset, "the last one is over")
+	require.GreaterOrEqual(t, end.Offset, int64(16), "more where a marker was asked for again, because the answer took too long")
 	var seen []string
 	for r, err := range c.Records(ctx, ordersZero, 0, FetchOptions{Isolation: log.ReadCommitted}) {
 		require.NoError(t, err)
@@ -200,22 +203,26 @@ func TestAClientSaysWhenItDoesNotKnow(t *testing.T) {
 	refused := (*RefusedError)(nil)
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, NodeID(1), refused.Node)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	c = newClient(t, ClientConfig{Nodes: fakeNode(t, func(m Message) (Result, bool) { // no answer at all
 		_, asks := m.(OffsetRequest)
+		if !asks { // it has been sent
+			cancel()
+		}
 		return leadsIn(0), asks
 	})})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
 	_, err = c.EndTxn(ctx, ordersZero, record.Producer{ID: 1}, true, log.EndTxnOptions{})
 	require.ErrorAs(t, err, &unsure)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestEndsRememberTheLatestProducers(t *testing.T) {
 	var s ends
 	for id := range int64(10 * maxEnds) {
-		require.False(t, s.late(&EndTxn{From: firstClient, Tag: 7<<32 + uint64(id), ProducerID: id, BrokerEpoch: -1}))
-		require.LessOrEqual(t, len(s.young)+len(s.old), maxEnds)
+		if s.late(&EndTxn{From: firstClient, Tag: 7<<32 + uint64(id), ProducerID: id, BrokerEpoch: -1}) || len(s.young)+len(s.old) > maxEnds {
+			t.Fatalf("producer %d: %d are remembered", id, len(s.young)+len(s.old))
+		}
 	}
 	for id := int64(10*maxEnds - maxEnds/2); id < 10*maxEnds; id++ {
 		require.True(t, s.late(&EndTxn{From: firstClient - 5, Tag: 7<<32 + uint64(id), ProducerID: id, BrokerEpoch: -1}))

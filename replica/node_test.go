@@ -120,9 +120,14 @@ func (g *group) assign(a Assign) {
 	}
 }
 
-// elect makes a node the leader of the next epoch, without some others in sync.
+// elect makes a node that is in sync the leader of the next epoch, without some others in sync.
 func (g *group) elect(leader NodeID, without ...NodeID) {
 	g.mu.Lock()
+	for end := time.Now().Add(30 * time.Second); !slices.Contains(g.state.ISR, leader) && time.Now().Before(end); { // it lagged: a slow machine
+		g.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		g.mu.Lock()
+	}
 	g.state.Leader = leader
 	g.state.LeaderEpoch++
 	g.state.PartitionEpoch++

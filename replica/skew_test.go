@@ -49,8 +49,7 @@ func TestClocksThatAreWrongAndFailOver(t *testing.T) {
 					m.dir, err = log.OpenDir("mem", log.DirConfig{FS: m.fs, Defaults: log.Config{Durability: log.Buffered, RetentionTime: log.Forever},
 						Now: func() time.Time { return time.Now().Add(time.Duration(clocks[i].Load())) }})
 					require.NoError(t, err)
-					c := quick
-					c.Self, c.BrokerEpoch = id, int64(i+1)
+					c := Config{Self: id, BrokerEpoch: int64(i + 1)}
 					m.Node, err = NewNode(NodeConfig{Config: c, Dir: m.dir, Transport: g.network.Transport(id), Propose: g.propose})
 					require.NoError(t, err)
 					g.nodes[id] = m

@@ -139,17 +139,7 @@ func TestNodesAndClientsProveWhoTheyAre(t *testing.T) {
 		"":      {}, // without TLS: its connection ends, and nobody says why
 	} {
 		conf.Nodes = at
-		stranger := newClient(t, conf)
-		for try := 0; ; try++ {
-			short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			_, err := stranger.ListOffsets(short, ordersZero, OffsetQuery{At: Latest})
-			cancel()
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			if strings.Contains(err.Error(), name) { // it says why, if its time was not over before it knew
-				break
-			}
-			require.Less(t, try, 20, err)
-		}
+		require.Contains(t, refusedWith(t, newClient(t, conf), name).Error(), name)
 	}
 	require.NotEmpty(t, troubles)
 
@@ -165,21 +155,33 @@ func TestNodesAndClientsProveWhoTheyAre(t *testing.T) {
 
 	// Nor is another node taken for the one that is meant.
 	wrong := newClient(t, ClientConfig{Nodes: map[NodeID]string{2: at[1]}, TLS: a.config("anna"), Admit: byName})
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err = wrong.ListOffsets(short, ordersZero, OffsetQuery{At: Latest})
-	require.ErrorContains(t, err, "node-1 says it is node 2")
+	require.ErrorContains(t, refusedWith(t, wrong, "node-1 says it is node 2"), "node-1 says it is node 2")
+}
+
+// refusedWith asks for something in vain, with more and more time: the error says why only if that was known before the time was over.
+func refusedWith(t *testing.T, c *Client, why string) (err error) {
+	for limit := 100 * time.Millisecond; limit < 2*time.Second; limit += 50 * time.Millisecond {
+		short, cancel := context.WithTimeout(t.Context(), limit)
+		_, err = c.ListOffsets(short, ordersZero, OffsetQuery{At: Latest})
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		if strings.Contains(err.Error(), why) {
+			break
+		}
+	}
+	return err
 }
 
 // Those who connect and do not shake hands cost a connection each, of few, and not for long; a node gets in all the same.
 func TestWhoDoesNotShakeHandsIsCutOff(t *testing.T) {
 	a := newAuthority(t)
 	var told atomic.Int64
+	began := time.Now()
 	tcp, err := ListenTCP("127.0.0.1:0", TCPConfig{Self: 1, MaxConns: 3, Dial: 300 * time.Millisecond, TLS: a.config("node-1"), Admit: byName,
 		Trouble: func(NodeID, error) { told.Add(1) }})
 	require.NoError(t, err)
 	defer tcp.Close()
-	got := make(chan Envelope, 1)
+	got := make(chan Envelope, 1000)
 	go func() { _ = tcp.Serve(t.Context(), func(e Envelope) { got <- e }) }()
 	silent := make([]net.Conn, 0, 20)
 	for range cap(silent) {
@@ -192,12 +194,15 @@ func TestWhoDoesNotShakeHandsIsCutOff(t *testing.T) {
 	other, err := ListenTCP("127.0.0.1:0", TCPConfig{Self: 2, TLS: a.config("node-2"), Admit: byName, Peers: map[NodeID]string{1: tcp.Addr().String()}})
 	require.NoError(t, err)
 	defer other.Close()
-	other.Send(1, ordersZero, EpochRequest{From: NoNode})
-	select {
-	case e := <-got:
-		require.Equal(t, NodeID(2), e.From)
-	case <-time.After(5 * time.Second):
-		t.Fatal("nobody could say anything")
+	for heard := false; !heard; { // its own handshake may take too long, too, on a slow machine
+		other.Send(1, ordersZero, EpochRequest{From: NoNode})
+		select {
+		case e := <-got:
+			require.Equal(t, NodeID(2), e.From)
+			heard = true
+		case <-time.After(100 * time.Millisecond):
+			require.Less(t, time.Since(began), time.Minute, "nobody could say anything")
+		}
 	}
 	for _, c := range silent {
 		ended(t, c)
@@ -215,7 +220,7 @@ func TestWhoDoesNotShakeHandsIsCutOff(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 	require.Eventually(t, func() bool { callers, _ := tcp.open(); return callers == 1 }, 5*time.Second, time.Millisecond)
-	require.LessOrEqual(t, told.Load(), int64(1), "anybody can knock; that is not told each time")
+	require.LessOrEqual(t, told.Load(), 1+int64(time.Since(began)/refusalsEvery), "anybody can knock; that is not told each time")
 }
 
 // One whose certificate is not liked is told so after its own handshake is over: that is told once, and it does not hammer.
@@ -234,18 +239,18 @@ func TestARefusedCertificateIsToldOnceAndTriedSeldom(t *testing.T) {
 		Trouble: func(_ NodeID, err error) { told <- err }})
 	require.NoError(t, err)
 	defer other.Close()
-	for range 100 {
+	began, certificate := time.Now(), 0
+	for i := 0; i < 100 || certificate == 0 && time.Since(began) < 30*time.Second; i++ {
 		other.Send(1, ordersZero, EpochRequest{From: NoNode})
 		time.Sleep(5 * time.Millisecond)
-	}
-	require.Less(t, accepted.Load(), int64(12))
-	certificate := 0
-	for len(told) > 0 {
-		if err := <-told; alert(err) {
-			require.ErrorContains(t, err, "certificate")
-			certificate++
+		for len(told) > 0 {
+			if err := <-told; alert(err) {
+				require.ErrorContains(t, err, "certificate")
+				certificate++
+			}
 		}
 	}
+	require.Less(t, accepted.Load(), 12+int64(time.Since(began)/(640*time.Millisecond)), "the pauses grow to 32 times 20 ms")
 	require.Equal(t, 1, certificate)
 }
 
