@@ -34,7 +34,7 @@ const (
 	SetRemoval
 	// SendFetch: Fetch is for node To. Answer: FetchResponse.
 	SendFetch
-	// Reply: Result answers the request Tag; ReadTag is the DoRead that has its bytes, 0 if none.
+	// Reply: Result answers the request Tag, which alone says whom it is for (Event); ReadTag is the DoRead that has its bytes, 0 if none.
 	Reply
 	// ProposeISR: Proposal with Tag is for the controller. Answer: ISRAnswer.
 	ProposeISR

@@ -9,6 +9,12 @@ import (
 // Event is everything that can happen to a partition. The types below implement it as values; what comes all the time (Produce,
 // FetchRequest, Appended, Read) is taken as a pointer, too, so that nothing need be allocated. Step keeps none of them; of their
 // slices it keeps those it says.
+//
+// What asks (Produce, EndTxn, FetchRequest, EpochRequest) gets one Reply with its Tag; a Produce with Acks 0 and a Withdraw get none.
+// Tags are the shell's: no two requests that are not answered may have the same, whoever asks. So what came from another node, or a
+// client, under a tag of its own is given another one, and the answer (FetchResponse, Answer) goes out under the first. The tags of
+// Actions are the Partition's: answers of the log (Appended, Read, Truncated, Assigned, Synced) and an ISRAnswer have them, and but for
+// Read and Synced come in the order in which they were asked for.
 type Event interface{ event() }
 
 // LogState is all a Partition knows of its log. Each answer of the log carries what it was right after.

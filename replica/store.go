@@ -29,8 +29,8 @@ import (
 // member, which may not know yet what has been written: hence the get. Nor will ZooKeeper's getData do in place of the check.
 //
 // Three things follow from the weaker of the two and callers must live with them: a transaction has at most MaxWrites
-// writes and 512 KiB of values, a watch may leave out intermediate values, and versions begin again at 1 when a key is
-// deleted and created anew (Created tells the two apart). In ZooKeeper a key may have keys below it only if it is not
+// writes and 512 KiB of keys and values, a watch may leave out intermediate values, and versions may begin again when a key
+// is deleted and created anew (Created tells the two apart). In ZooKeeper a key may have keys below it only if it is not
 // ephemeral, and its parents must exist: a binding makes them as znodes without data, which count as absent here.
 //
 // # Ruling
@@ -73,7 +73,7 @@ type Session interface {
 type Versioned struct {
 	Key     string
 	Value   []byte // the caller's to keep; nil: the key does not exist
-	Version int64  // 1 when created, grows with every write while the key exists; 0: it does not exist
+	Version int64  // positive, grows with every write while the key exists; 0: it does not exist
 	Created int64  // when it was created: grows through the whole store, across all keys
 }
 
