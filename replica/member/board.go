@@ -42,7 +42,7 @@ type part struct {
 
 func (b *board) init(self replica.NodeID) {
 	b.nodes = map[replica.NodeID]replica.Peer{}
-	b.settings.list = map[string]*ownSettings{}
+	b.settings.list, b.settings.looking = map[string]*ownSettings{}, make(chan struct{}, 1)
 	b.self, b.wake = self, make(chan struct{})
 	b.parts, b.dirty, b.led = map[log.TopicPartition]*part{}, map[log.TopicPartition]bool{}, map[log.TopicPartition]int32{}
 }

@@ -101,8 +101,7 @@ func (m *Member) askLeader(ctx context.Context, n controller.News, q replica.Con
 
 // heed answers once the replica here leads in the version asked for and goes by its settings. It does not wait for the watches.
 func (m *Member) heed(ctx context.Context, tp log.TopicPartition, q replica.ControlRequest) replica.ISRAnswer {
-	set, err := controller.LookupSettings(ctx, m.store, tp.Topic)
-	if err != nil {
+	if err := m.lookUpAndSettle(ctx, tp.Topic); err != nil {
 		return replica.ISRAnswer{Err: replica.RequestTimedOut}
 	}
 	now, err := m.lookUp(ctx, tp)
@@ -112,7 +111,6 @@ func (m *Member) heed(ctx context.Context, tp log.TopicPartition, q replica.Cont
 	if now.Deleted || now.TopicID != q.TopicID {
 		return replica.ISRAnswer{Err: replica.UnknownTopicOrPartition}
 	}
-	m.settle(set)
 	for {
 		if h, err := m.node.Partition(tp); err == nil {
 			switch s := h.Status(); {

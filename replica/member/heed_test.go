@@ -70,3 +70,25 @@ func TestWaitingForSettingsEnds(t *testing.T) {
 	require.ErrorIs(t, h.Reconfigure(done), context.Canceled)
 	require.NoError(t, h.Reconfigure(c.ctx()))
 }
+
+// Settings that are looked up and come late are not laid over newer ones that the watch has told meanwhile.
+func TestAnAnswerOfTheStoreThatComesLateBringsNoOldSettings(t *testing.T) {
+	c := newCluster(t, 1)
+	c.create("orders", map[string]string{"retention.ms": "1000"}, ids{1})
+	c.heeds(map[string]string{"retention.ms": "1000"}, 1)
+	m := c.nodes[1]
+	hold := make(chan struct{})
+	reads := m.store.holdKey(controller.ConfigPrefix+"orders", hold)
+	id := c.look(orders).TopicID
+	done := make(chan replica.ISRAnswer, 1)
+	go func() { done <- m.heed(t.Context(), orders, replica.ControlRequest{TopicID: id, Settings: true}) }()
+	<-reads
+	m.store.holdKey("", nil)
+	c.ask(func(ctx context.Context, ctrl *controller.Controller) error {
+		return ctrl.SetConfig(ctx, "orders", map[string]string{"retention.ms": "2000"})
+	})
+	c.heeds(map[string]string{"retention.ms": "2000"}, 1)
+	close(hold)
+	require.Equal(t, replica.None, (<-done).Err)
+	c.heeds(map[string]string{"retention.ms": "2000"}, 1)
+}

@@ -13,9 +13,10 @@ import (
 
 // settings are what the store says of the topics that have replicas here.
 type settings struct {
-	mu    sync.Mutex
-	list  map[string]*ownSettings
-	round int // counts the watches
+	looking chan struct{} // holds a token while one looks up what is settled then: of two answers the later one counts
+	mu      sync.Mutex    // guards the rest
+	list    map[string]*ownSettings
+	round   int // counts the watches
 }
 
 // ownSettings are those of one topic.
@@ -25,6 +26,7 @@ type ownSettings struct {
 	config map[string]string
 	minISR int // 0: it does not say
 	round  int // of the watch that told them last
+	turn   int // how often the watch told them
 }
 
 func (o *ownSettings) take(s controller.Settings) (changed bool) {
@@ -60,6 +62,15 @@ func (m *Member) settle(s controller.Settings) {
 	all := &m.board.settings
 	all.mu.Lock()
 	own := all.list[s.Topic]
+	if own != nil {
+		own.turn++
+	}
+	m.settleLocked(own, s)
+}
+
+// settleLocked ends what the caller holds of settings.mu.
+func (m *Member) settleLocked(own *ownSettings, s controller.Settings) {
+	all := &m.board.settings
 	changed := false
 	if own != nil {
 		own.round = all.round
@@ -68,6 +79,39 @@ func (m *Member) settle(s controller.Settings) {
 	all.mu.Unlock()
 	if changed {
 		m.reconfigure(s.Topic)
+	}
+}
+
+// lookUpAndSettle takes what the store has now. What the watch tells meanwhile may be newer than the answer, or older: then it is
+// looked up once more, so that neither is laid over the other.
+func (m *Member) lookUpAndSettle(ctx context.Context, topic string) error {
+	all := &m.board.settings
+	select {
+	case all.looking <- struct{}{}:
+		defer func() { <-all.looking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	turn := func(own *ownSettings) int {
+		if own == nil {
+			return 0
+		}
+		return own.turn
+	}
+	for {
+		all.mu.Lock()
+		own, before := all.list[topic], turn(all.list[topic])
+		all.mu.Unlock()
+		s, err := controller.LookupSettings(ctx, m.store, topic)
+		if err != nil {
+			return err
+		}
+		all.mu.Lock()
+		if now := all.list[topic]; now == own && turn(now) == before {
+			m.settleLocked(own, s)
+			return nil
+		}
+		all.mu.Unlock()
 	}
 }
 
@@ -83,12 +127,10 @@ func (m *Member) lookUpSettings() bool {
 	}
 	all.mu.Unlock()
 	for _, topic := range missing {
-		s, err := controller.LookupSettings(m.ctx, m.store, topic)
-		if err != nil {
+		if err := m.lookUpAndSettle(m.ctx, topic); err != nil {
 			m.trouble(err)
 			return false
 		}
-		m.settle(s)
 	}
 	return true
 }

@@ -96,11 +96,16 @@ func (s *troubled) Get(ctx context.Context, key string) (replica.Versioned, erro
 
 // holdReads keeps the answers for a partition's state back until hold is closed. What comes back tells of each.
 func (s *troubled) holdReads(tp log.TopicPartition, hold <-chan struct{}) (asked <-chan struct{}) {
+	return s.holdKey(fmt.Sprintf("%s%s/partitions/%d/state", controller.TopicsPrefix, tp.Topic, tp.Partition), hold)
+}
+
+// holdKey is holdReads for any key. A nil hold ends it.
+func (s *troubled) holdKey(key string, hold <-chan struct{}) (asked <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ch := make(chan struct{}, 1)
 	if s.held = ""; hold != nil {
-		s.held = fmt.Sprintf("%s%s/partitions/%d/state", controller.TopicsPrefix, tp.Topic, tp.Partition)
+		s.held = key
 	}
 	s.hold, s.asked = hold, ch
 	return ch
