@@ -13,7 +13,7 @@ import (
 )
 
 // Scenario: C038. What a cleaning leaves at each step of its swap, and what becomes of it.
-// Report: B011
+// Report: B011, B201
 func TestWhatSettleSays(t *testing.T) {
 	// interrupted is a folder with a finished group that is not swapped in: a=1 b=1 | a=2 become b=1 a=2.
 	interrupted := func(t *testing.T) *world {
@@ -96,6 +96,19 @@ func TestWhatSettleSays(t *testing.T) {
 		_, err := Settle(folder, w.o)
 		require.ErrorIs(t, err, segment.ErrCorrupt)
 		require.Equal(t, before, w.files())
+	})
+	t.Run("a .swap that ends within its last batch", func(t *testing.T) {
+		for _, less := range []int64{1, 20, int64(len(plain(2, "a=2"))) - 1} {
+			w := interrupted(t)
+			rename(".cleaned", ".swap", all...)(w)
+			f := must(w.fs.OpenFile(folder+"/"+name+".log.swap", 2, 0))
+			require.NoError(t, f.Truncate(must(f.Size())-less))
+			require.NoError(t, f.Close())
+			before := w.files()
+			_, err := Settle(folder, w.o)
+			require.ErrorIs(t, err, segment.ErrCorrupt, "%d bytes are gone", less)
+			require.Equal(t, before, w.files())
+		}
 	})
 	// Everything behind it would have gone.
 	t.Run("a .swap whose last batch was moved", func(t *testing.T) {

@@ -158,3 +158,31 @@ func TestTimesBeyondTheHighWatermarkAreNotFound(t *testing.T) {
 		require.Equal(t, hw < 2, errors.Is(err, ErrNotFound))
 	}
 }
+
+// Report: B141
+func TestTheLargestTimeAfterATruncationIsThatOfWhatStays(t *testing.T) {
+	for _, back := range []int64{1000, 1<<31 + 7, 1<<32 + 7} {
+		b := newBed(t, Config{TimestampBefore: Forever, TimestampAfter: Forever, Visibility: External})
+		const largest = 1 << 40
+		b.addTimes(largest)
+		b.addTimes(largest-back, largest-back-1)
+		b.addTimes(largest + back)
+		_, err := b.Truncate(ctx, 3)
+		require.NoError(t, err)
+		for _, end := range []int64{3, 1} {
+			_, err = b.Truncate(ctx, end)
+			require.NoError(t, err)
+			for range 2 {
+				_, err = b.SetHighWatermark(end)
+				require.NoError(t, err)
+				require.EqualValues(t, largest, b.SegmentInfos()[0].LargestTimestamp, "%d back", back)
+				at, err := b.OffsetOfMaxTime(ctx)
+				require.NoError(t, err)
+				require.Equal(t, [2]int64{0, largest}, [2]int64{at.Offset, at.Timestamp})
+				_, err = b.OffsetForTime(ctx, ms(largest+1))
+				require.ErrorIs(t, err, ErrNotFound)
+				b.reopen()
+			}
+		}
+	}
+}
