@@ -202,7 +202,7 @@ func decodeFrame(b []byte) (tp log.TopicPartition, m Message, err error) {
 		m = q
 	case kind == frameStatus && len(b) == statusSize:
 		r := reader{b}
-		m = StatusRequest{From: NoNode, Tag: uint64(r.i64())}
+		m = StatusRequest{uint64(r.i64())}
 	case kind == framePing && len(b) == 1:
 		m = ping{lost: b[0] != 0}
 	case kind == frameAnswer && len(b) >= responseSize+causeSize+4:

@@ -27,10 +27,7 @@ import (
 const maxStatus = 16 << 20
 
 // StatusRequest asks for the Status of a replica; the answer is an Answer. A Partition is not given it.
-type StatusRequest struct {
-	From NodeID // who asks over the Transport
-	Tag  uint64
-}
+type StatusRequest struct{ Tag uint64 }
 
 func (StatusRequest) event()   {}
 func (StatusRequest) message() {}
@@ -41,7 +38,7 @@ func (r *Remote) Status(ctx context.Context) (Status, error) {
 	if r.none() {
 		return noStatus, ErrNodeClosed
 	}
-	res, err := r.node.ask(ctx, r.at, r.tp, asking{once: r.once}, func(tag uint64) Message { return StatusRequest{From: NoNode, Tag: tag} })
+	res, err := r.node.ask(ctx, r.at, r.tp, asking{once: r.once}, func(tag uint64) Message { return StatusRequest{tag} })
 	if err != nil {
 		return noStatus, err
 	}

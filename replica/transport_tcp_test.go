@@ -28,7 +28,7 @@ var someMessages = []Message{
 	AppendRequest{From: NoNode, Tag: 13, Raw: []byte("records"), Acks: -1, Timeout: time.Second, LeaderEpoch: 3, BrokerEpoch: 4},
 	OffsetRequest{From: NoNode, Tag: 14, At: MaxTime, Isolation: log.ReadCommitted, LeaderEpoch: -1},
 	Answer{Tag: 15, Result: Result{Err: MessageTooLarge, Base: -1, Cause: &RemoteError{"too large", 1 << 4}, Raw: []byte("r"), Bytes: 1}},
-	StatusRequest{From: NoNode, Tag: 16},
+	StatusRequest{Tag: 16},
 	EpochRequest{From: NoNode, Tag: 7, LeaderEpoch: 3, Epoch: 2},
 	EndTxn{Tag: 8, ProducerID: 5, ProducerEpoch: 6, Commit: true, CoordinatorEpoch: 7, TransactionVersion: 2, LeaderEpoch: -1, BrokerEpoch: 1 << 40, Timeout: time.Second},
 	ControlRequest{Tag: 11, BrokerEpoch: 5, TopicID: [16]byte{1, 2}, Proposal: Proposal{ISR: []NodeID{1, 3}, BrokerEpochs: []int64{5, -1}, LeaderEpoch: 2, PartitionEpoch: 9}},

@@ -61,7 +61,8 @@ type (
 	}
 	// SetConfig replaces a topic's own settings. InvalidConfig, before anything is stored: a key that is no topic's, a value that
 	// cannot be. Leaders heed it soon, see member.AwaitConfig. Another min.insync.replicas empties the ELRs of the topic and forgets
-	// the last leaders of partitions that have none; where unclean elections become allowed, those that are needed are held within Config.UncleanInterval (Elect does it at once).
+	// the last leaders of partitions that have none, as Kafka does: if nobody was in sync such a partition needs an unclean election.
+	// Where these become allowed, those that are needed are held within Config.UncleanInterval (Elect does it at once).
 	SetConfig struct {
 		Tag    uint64
 		Topic  string
