@@ -1,14 +1,18 @@
 package log
 
 import (
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/partlog/partlog/internal/checkpoint"
 	"github.com/partlog/partlog/record"
+	"github.com/partlog/partlog/segment"
 )
 
 func ms(t int64) time.Time { return time.UnixMilli(t) }
@@ -184,5 +188,46 @@ func TestTheLargestTimeAfterATruncationIsThatOfWhatStays(t *testing.T) {
 				b.reopen()
 			}
 		}
+	}
+}
+
+// A broker takes them from clients other than its own, and says -1 in the header where there are no others.
+func TestTimesBeforeTheEpochAreKeptAndFoundByNoTime(t *testing.T) {
+	b := newBed(t, Config{IndexIntervalBytes: 1})
+	const shift = 1 << 41
+	for base, stamps := range [][]int64{{-5, -1000}, {-1 << 40, -7}, {-3, 50}, {-9, -2}} {
+		raw := timed(stamps[0]+shift, stamps[1]+shift)
+		binary.BigEndian.PutUint64(raw[27:], uint64(stamps[0]))
+		binary.BigEndian.PutUint64(raw[35:], uint64(max(stamps[0], stamps[1], -1)))
+		binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+		batch := must(record.View(raw))
+		batch.SetBaseOffset(int64(2 * base))
+		_, err := b.follow(raw)
+		require.NoError(t, err)
+	}
+	for range 2 {
+		var got []int64
+		for r, err := range b.Records(ctx, 0) {
+			require.NoError(t, err)
+			got = append(got, r.Timestamp)
+		}
+		require.Equal(t, []int64{-5, -1000, -1 << 40, -7, -3, 50, -9, -2}, got)
+		for ts, want := range map[int64]int64{0: 5, 50: 5} {
+			at, err := b.OffsetForTime(ctx, ms(ts))
+			require.NoError(t, err)
+			require.Equal(t, want, at.Offset)
+		}
+		_, err := b.OffsetForTime(ctx, ms(51))
+		require.ErrorIs(t, err, ErrNotFound)
+		at, err := b.OffsetOfMaxTime(ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, 5, at.Offset)
+		require.NoError(t, b.dir.Close())
+		sound(t, b.fs)
+		for _, kind := range []string{".index", ".timeindex"} {
+			require.NoError(t, b.fs.Remove(inFolder(segment.FileName(0, kind))))
+		}
+		require.NoError(t, b.fs.Remove(checkpoint.CleanMarker))
+		b.open()
 	}
 }
