@@ -29,18 +29,10 @@ func (n *Node) deliver(e Envelope) {
 		}
 	case EpochRequest:
 		m.From = NoNode
-		if r != nil {
-			r.post(mail{event: m, remote: true, from: e.From})
-			return
-		}
-		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
+		n.forward(r, e, m.Tag, m)
 	case OffsetRequest:
 		m.From = NoNode
-		if r != nil {
-			r.post(mail{event: m, remote: true, from: e.From})
-			return
-		}
-		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
+		n.forward(r, e, m.Tag, m)
 	case AppendRequest:
 		m.From = e.From
 		switch {
@@ -61,11 +53,7 @@ func (n *Node) deliver(e Envelope) {
 		n.lost(e.From, m.Why)
 	case EndTxn:
 		m.From = e.From
-		if r != nil {
-			r.post(mail{event: m, remote: true, from: e.From})
-			return
-		}
-		n.answer(e.From, e.Partition, m.Tag, true, refusal(UnknownTopicOrPartition))
+		n.forward(r, e, m.Tag, m)
 	case Answer:
 		n.answered(e.From, m.Tag, m)
 	case ControlRequest:
@@ -80,6 +68,15 @@ func (n *Node) deliver(e Envelope) {
 	case ControlAnswer:
 		n.answered(e.From, m.Tag, m)
 	}
+}
+
+// forward gives what a client asks to the replica, or says that there is none.
+func (n *Node) forward(r *runner, e Envelope, tag uint64, request Event) {
+	if r == nil {
+		n.answer(e.From, e.Partition, tag, true, refusal(UnknownTopicOrPartition))
+		return
+	}
+	r.post(mail{event: request, remote: true, from: e.From})
 }
 
 // answer sends the Result of a request, to a follower or to who asked as a client.
