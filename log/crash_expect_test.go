@@ -50,6 +50,26 @@ func (e *expect) cut(offset int64) (end int64, line []wrote) {
 	return e.end(), e.line
 }
 
+// part makes two gaps of one that offset lies inside: a truncation may end the line there.
+func (e *expect) part(offset int64) {
+	for i, w := range e.line {
+		if w.gap && w.base < offset && offset <= w.last {
+			below, above := w, w
+			below.last, above.base = offset-1, offset
+			e.line = slices.Replace(slices.Clone(e.line), i, i+1, below, above)
+			return
+		}
+	}
+}
+
+// lowest is where a log with this line may end while a truncation is at work that keeps the gap at its end.
+func lowest(line []wrote, end int64) int64 {
+	for i := len(line) - 1; i >= 0 && line[i].gap; i-- {
+		end = line[i].base
+	}
+	return end
+}
+
 // key tells expectations apart.
 func (e *expect) key() uint64 {
 	h := uint64(14695981039346656037)

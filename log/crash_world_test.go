@@ -168,10 +168,11 @@ func (w *world) truncate(offset int64) error {
 	}
 	call := fmt.Sprintf("truncate %d", offset)
 	w.e.sparse++
+	w.e.part(offset)
 	end, line := w.e.cut(offset)
 	start := w.e.starts[0]
-	w.e.floor = min(w.e.floor, end)
-	w.e.starts = []int64{start, min(start, end)}
+	w.e.floor = min(w.e.floor, lowest(line, end))
+	w.e.starts = []int64{start, min(start, lowest(line, end)), min(start, end)}
 	w.e.empties = []int64{start}
 	w.note(call)
 	got, err := w.log.Truncate(context.Background(), offset)

@@ -20,12 +20,20 @@ func (l *Log) FollowEnd(ctx context.Context, offset int64) error {
 		if offset <= l.load().LogEnd {
 			return nil
 		}
-		if err := l.roll(ctx, offset); err != nil {
+		if err := l.endAt(ctx, offset); err != nil {
 			return errors.Join(err, l.unroll())
 		}
-		l.producers.state.SetEnd(offset)
-		l.producers.state.Taken(offset)
-		l.published(offset)
 		return nil
 	})
+}
+
+// endAt begins a segment at offset, which is above the end: the gap between is not to be filled. The caller holds write.
+func (l *Log) endAt(ctx context.Context, offset int64) error {
+	if err := l.roll(ctx, offset); err != nil {
+		return err
+	}
+	l.producers.state.SetEnd(offset)
+	l.producers.state.Taken(offset)
+	l.published(offset)
+	return nil
 }

@@ -45,9 +45,13 @@ func TestAFollowersLogEndRisesOverAGap(t *testing.T) {
 		require.NoError(t, b.FollowEnd(ctx, 9))
 		end, err := b.Truncate(ctx, 8)
 		require.NoError(t, err)
-		require.Equal(t, int64(6), end)
-		require.NoError(t, b.ResetTo(ctx, 8))
+		require.Equal(t, int64(8), end)
+		require.Equal(t, int64(8), b.Offsets().Durable)
+		b.reopen()
 		require.Equal(t, int64(8), b.Offsets().LogEnd)
+		require.Empty(t, b.Recovery().Findings)
+		require.NoError(t, b.ResetTo(ctx, 9))
+		require.Equal(t, int64(9), b.Offsets().LogEnd)
 	}
 }
 

@@ -9,8 +9,10 @@ import (
 	"github.com/partlog/partlog/segment"
 )
 
-// Truncate removes every batch that holds offset or a later one, and returns the end the log then has: offset, or less
-// when offset lay inside a batch, or in a gap behind one. It is durable when it returns. An offset at or above the end changes no data (it only
+// Truncate removes every batch that holds offset or a later one, and returns the end the log then has: offset, or the first offset of
+// the batch that offset lay inside. Where that leaves a gap at the end, the next append goes behind it all the same, as after FollowEnd:
+// what was there others may have read. (Of batches older than format 2 it is not known where they begin: the log then ends behind
+// the batch before.) It is durable when it returns. An offset at or above the end changes no data (it only
 // drops a leader epoch that was assigned but never written in); one below the first segment empties the log, which then
 // starts there. Negative: *OffsetRangeError.
 //
@@ -55,7 +57,7 @@ func (l *Log) beginCut(offset int64, segs segments) error {
 	if offset >= base {
 		cut := segs[segs.floor(offset)]
 		base = cut.Base()
-		end, err = cutPoint(cut, offset)
+		end, _, err = cutPoint(cut, offset)
 	}
 	if err == nil {
 		err = l.lowerPoints(end)
@@ -142,10 +144,11 @@ func (l *Log) dropBareEpoch(end int64) error {
 //  4. epochs and snapshots that speak of the removed offsets go
 //  5. the producer state is taken from what is left
 //  6. the start offset follows if it lay above
+//  7. an empty segment keeps a gap at the end
 func (l *Log) truncateTo(offset int64, segs segments) (end int64, err error) {
 	keep := segs.floor(offset)
-	cut := segs[keep]
-	end, err = cutPoint(cut, offset)
+	cut, high := segs[keep], l.load().HighWatermark
+	end, want, err := cutPoint(cut, offset)
 	if err != nil {
 		return 0, err
 	}
@@ -172,13 +175,25 @@ func (l *Log) truncateTo(offset int64, segs segments) (end int64, err error) {
 		o.LogEnd, o.Durable = end, end
 		o.clampToEnd()
 	})
-	if err := l.forgetAbove(end); err != nil {
+	if err := l.forgetAbove(end, want); err != nil {
 		return 0, err
 	}
 	if err := l.truncateProducers(end); err != nil {
 		return 0, err
 	}
-	return end, l.persistStart(segs[0].Base())
+	if err := l.persistStart(segs[0].Base()); err != nil || want == end {
+		return end, err
+	}
+	return want, l.keepGap(want, high)
+}
+
+// keepGap ends the log at end again, where there is a gap in front of it. high was the high watermark.
+func (l *Log) keepGap(end, high int64) error {
+	if err := l.endAt(context.Background(), end); err != nil {
+		return err
+	}
+	l.update(func(o *Offsets) { o.HighWatermark = max(o.HighWatermark, min(high, end)) })
+	return l.syncRound()
 }
 
 // clampToEnd pulls every mark down to the log end.
@@ -188,17 +203,22 @@ func (o *Offsets) clampToEnd() {
 	o.Durable = min(o.Durable, o.LogEnd)
 }
 
-// cutPoint is where a truncation to offset really ends: behind the last batch that is left, which may be further down if
-// there is a gap. All that is promised of what is left must go by this: the next append lands here.
-func cutPoint(seg *segment.Segment, offset int64) (int64, error) {
+// cutPoint is where a truncation to offset really cuts: behind the last batch that is left, which may be further down if
+// there is a gap. All that is promised of what is left must go by this. next is where the log is to go on.
+func cutPoint(seg *segment.Segment, offset int64) (end, next int64, err error) {
 	p, err := seg.Find(offset)
 	if errors.Is(err, segment.ErrNotFound) {
-		return seg.NextOffset() // behind the last batch of this segment
+		end, err = seg.NextOffset() // behind the last batch of this segment
+		return end, offset, err
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return endBefore(seg, p)
+	end, err = endBefore(seg, p)
+	if p.Magic < 2 {
+		return end, end, err
+	}
+	return end, min(offset, p.Base), err
 }
 
 // endBefore is where the batch before p ends: the segment's base if p is the first.
@@ -285,9 +305,9 @@ func (l *Log) dropSegments(segs segments, from int) error {
 	return errors.Join(errs...)
 }
 
-// forgetAbove drops what derived files say of offsets at or above end.
-func (l *Log) forgetAbove(end int64) error {
-	l.epochs.TruncateFromEnd(end)
+// forgetAbove drops what derived files say of offsets at or above end; epochs may begin in a gap that reaches to next.
+func (l *Log) forgetAbove(end, next int64) error {
+	l.epochs.TruncateFromEnd(next)
 	l.publishEpoch()
 	if err := l.epochs.Flush(context.Background()); err != nil {
 		return err
