@@ -1,9 +1,11 @@
 package replica
 
 import (
+	"slices"
 	"time"
 
 	"github.com/partlog/partlog/log"
+	"github.com/partlog/partlog/record"
 )
 
 // defaultFetchBytes is a consumer's max.partition.fetch.bytes.
@@ -239,7 +241,14 @@ func (p *Partition) read(e Read) {
 		p.state.LastStable = e.State.LastStable
 	}
 	cut := e.Bytes > 0 && e.Next < s.seenTo() // by MaxBytes or at a segment's end: no use waiting
-	gap := e.Bytes == 0 && s.req.From >= 0 && min(e.Next, s.marks.end) > s.req.Offset
+	next, gap := min(e.Next, s.marks.end), e.Bytes == 0
+	if s.req.From >= 0 {
+		if keep, base, ok := gapOfEpochs(p.state.Epochs, s.req.Offset, e.Raw); ok {
+			e.Raw, e.Bytes, cut = e.Raw[:keep], int64(keep), true
+			next, gap = base, keep == 0
+		}
+	}
+	gap = gap && s.req.From >= 0 && next > s.req.Offset
 	if !s.final && e.Bytes < s.req.MinBytes && !cut && !gap && p.now.Before(s.deadline) {
 		s.got = e.Bytes
 		p.fetches.park(i, waiting)
@@ -250,9 +259,36 @@ func (p *Partition) read(e Read) {
 	r := p.fetchResult(i, None)
 	r.Raw, r.Bytes, r.Aborted = e.Raw, e.Bytes, e.Aborted
 	if gap {
-		r.Gap, r.EpochEnd = true, epochAt(p.state.Epochs, s.req.Offset, min(e.Next, s.marks.end))
+		r.Gap, r.EpochEnd = true, epochAt(p.state.Epochs, s.req.Offset, next)
 	}
 	p.reply(i, r, e.Tag)
+}
+
+// gapOfEpochs finds, in what was read from offset on, the first gap in which an epoch begins: keep bytes come before it, and it
+// reaches to base. A follower that only copied what is behind it would not know of that epoch, or take it to begin later. The leader would tell
+// it one day to cut its log there, and it would end below what is committed. Where the first known epoch begins tells nobody to cut.
+//
+//	leader     0@0  [ gap 1@13 ]  2@14     a follower of epochs 0@0 2@14 is cut, as it has no 1, to 14; there it ends
+//	                                       its epoch 0, and the leader has ended that at 13
+func gapOfEpochs(epochs []log.EpochEntry, offset int64, raw []byte) (keep int, base int64, ok bool) {
+	if len(raw) == 0 || len(epochs) < 2 || epochs[len(epochs)-1].Start < offset {
+		return 0, 0, false
+	}
+	begins := func(base int64) bool {
+		return slices.ContainsFunc(epochs[1:], func(e log.EpochEntry) bool { return offset <= e.Start && e.Start < base })
+	}
+	for rest := raw; len(rest) > 0; {
+		b, behind, err := record.Next(rest)
+		if err != nil {
+			break // a torn one at the end
+		}
+		base := b.BaseOffset()
+		if b.Magic() >= 2 && base > offset && begins(base) {
+			return len(raw) - len(rest), base, true
+		}
+		offset, rest = b.NextOffset(), behind
+	}
+	return 0, 0, false
 }
 
 // wake looks at the fetches that wait: the log has grown, or the high watermark has moved.

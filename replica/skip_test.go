@@ -212,6 +212,64 @@ func TestAGapInSeveralEpochsBringsThemAll(t *testing.T) {
 	}
 }
 
+// Behind the gap there are records: who only copied them would take the epochs that begin in the gap for one that ends there later. It
+// would be cut below what is committed once its own records behind the gap are.
+func TestAGapInFrontOfRecordsBringsItsEpochs(t *testing.T) {
+	c := newRealCluster(t, 1, 2)
+	one, two := c.nodes[1], c.nodes[2]
+	one.fill(0, 0)
+	one.compacted(0, 2, 3)
+	one.fill(5, 5)
+	one.compacted(5)
+	one.fill(6)
+	one.renew()
+	both := []NodeID{1, 2}
+	c.assign(Assign{Leader: 1, LeaderEpoch: 7, Replicas: both, ISR: []NodeID{1}})
+	c.rounds(12)
+	require.Equal(t, entries(0, 0, 2, 3, 3, 4, 5, 5, 6, 8), []log.EpochEntry(two.log.Epochs()))
+	require.Equal(t, []int64{9, 9, 5}, []int64{two.log.Offsets().LogEnd, two.log.Offsets().HighWatermark, int64(len(two.values()))})
+	require.Equal(t, both, one.p.Status().ISR)
+	require.Zero(t, two.p.Status().Counts.Truncations)
+}
+
+// Compaction leaves gaps in one segment, too. Bytes are given up to one in which an epoch begins.
+func TestBytesEndInFrontOfAGapInWhichAnEpochBegins(t *testing.T) {
+	var raw []byte
+	size := 0
+	for _, at := range []int64{2, 4, 9} {
+		b := batchOf(t, "one")
+		v, err := record.View(b)
+		require.NoError(t, err)
+		v.SetBaseOffset(at)
+		raw, size = append(raw, b...), len(b)
+	}
+	for _, c := range []struct {
+		name   string
+		epochs []log.EpochEntry
+		offset int64
+		keep   int
+		base   int64
+		ok     bool
+	}{
+		{"none begins in one", entries(0, 0, 1, 4), 2, 0, 0, false},
+		{"where the gap begins", entries(0, 0, 1, 5, 2, 9), 2, 2 * size, 9, true},
+		{"inside the gap", entries(0, 0, 1, 7, 2, 9), 2, 2 * size, 9, true},
+		{"where the gap ends", entries(0, 0, 1, 9), 2, 0, 0, false},
+		{"in the first gap", entries(0, 0, 1, 3, 2, 6), 2, size, 4, true},
+		{"in front of all", entries(0, 0, 1, 1), 1, 0, 2, true},
+		{"before what was asked for", entries(0, 0, 1, 1), 2, 0, 0, false},
+		{"the first that is known", entries(3, 1), 1, 0, 0, false},
+		{"nothing is known", nil, 1, 0, 0, false},
+	} {
+		keep, base, ok := gapOfEpochs(c.epochs, c.offset, raw)
+		require.Equal(t, []any{c.keep, c.base, c.ok}, []any{keep, base, ok}, c.name)
+	}
+	keep, base, ok := gapOfEpochs(entries(0, 0, 1, 7), 2, raw[:len(raw)-1])
+	require.Equal(t, []any{0, int64(0), false}, []any{keep, base, ok}, "the batch behind it is not whole")
+	_, _, ok = gapOfEpochs(entries(0, 0, 1, 7), 2, nil)
+	require.False(t, ok)
+}
+
 // A follower whose records part from the leader's inside what is a gap there is cut first, and skips then.
 func TestADivergedFollowerIsCutBeforeItSkips(t *testing.T) {
 	c := newRealCluster(t, 1, 2)

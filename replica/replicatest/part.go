@@ -104,7 +104,7 @@ func (p *part) decided(news controller.News) {
 		}
 	}
 	p.note("decided: leader %d, epoch %d, version %d, in sync %v, eligible %v, replicas %v", now.Leader, now.LeaderEpoch, now.PartitionEpoch, now.ISR, now.ELR, now.Replicas)
-	p.forgotten = now.Leader == replica.NoNode && (p.forgotten || p.known && forgets(before, now))
+	p.forgotten = now.Leader == replica.NoNode && len(now.ISR)+len(now.ELR)+len(now.LastKnownELR) == 0
 	p.known, p.state = true, now
 	p.assign = now.Assign(news.TopicID)
 	for _, id := range now.ISR {
@@ -112,11 +112,6 @@ func (p *part) decided(news controller.News) {
 			p.model.member(id, 0)
 		}
 	}
-}
-
-// forgets says that another min.insync.replicas comes, and with it goes all that is known of who may lead.
-func forgets(before, now controller.Partition) bool {
-	return now.MinISR != before.MinISR && len(before.ELR)+len(before.LastKnownELR) > 0 && len(now.ISR)+len(now.ELR)+len(now.LastKnownELR) == 0
 }
 
 // electByHand does what an operator must where no leader is to be had without: with Kafka, too, such a partition stays without one.
