@@ -124,6 +124,9 @@ func (x *writers) handleSends(t *rapid.T) {
 	}
 	if refused != nil {
 		require.ErrorIs(x.t, err, refused)
+		if h.begun && (refused == ErrTxnState || refused == ErrFenced) {
+			h.refused = refused
+		}
 		return
 	}
 	require.NoError(x.t, err, "%+v after %+v", s, x.known.producers[s.ID])
@@ -155,7 +158,7 @@ func (x *writers) handleBegins(t *rapid.T) {
 		return
 	}
 	require.NoError(x.t, err)
-	h.begun = true
+	h.begun, h.refused = true, nil
 }
 
 func (x *writers) handleEnds(t *rapid.T) {
@@ -169,6 +172,10 @@ func (x *writers) handleEnds(t *rapid.T) {
 	}
 	if commit && !h.begun {
 		require.ErrorIs(x.t, err, ErrTxnState)
+		return
+	}
+	if commit && h.refused != nil {
+		require.ErrorIs(x.t, err, h.refused)
 		return
 	}
 	p := x.known.producers[h.id]

@@ -49,10 +49,11 @@ type sending struct {
 
 // handle is a Producer and what it should have in mind.
 type handle struct {
-	p     *Producer
-	id    int64
-	epoch int16
-	begun bool
+	p       *Producer
+	id      int64
+	epoch   int16
+	begun   bool
+	refused error // why records of the transaction were; it is not to be committed
 }
 
 func (x *writers) values(n int) []record.Record {
