@@ -87,7 +87,7 @@ func (n *node) hear(revision int64, p *part, e any) {
 			at.assign(p, e)
 		case p.rep(n.id) != nil && slices.Contains(e.Replicas, n.id):
 			at.rep.step(e) // old news; the core knows
-		case p.rep(n.id) != nil:
+		case p.rep(n.id) != nil && e.PartitionEpoch > 0: // the first version ends no replica, and a Stop of 0 would count whatever came since
 			at.rep.step(goneIn(p, e))
 		case at.rep == nil && n.s.mutant.revive:
 			at.assign(p, e)

@@ -332,7 +332,9 @@ func (r *rep) perform(a replica.Action) {
 			}
 		}
 	case replica.SetLogStart:
-		if err := r.log.DeleteRecords(s.ctx, a.Offset); err != nil && !errors.Is(err, log.ErrPolicy) && !n.shaky() {
+		err := r.log.DeleteRecords(s.ctx, a.Offset)
+		fell := errors.Is(err, log.ErrOffsetOutOfRange) && r.role != replica.Leader // asked for by who led when it was not yet lower
+		if err != nil && !fell && !errors.Is(err, log.ErrPolicy) && !n.shaky() {
 			r.part.fail("node %d: log start %d: %v", n.id, a.Offset, err)
 		}
 		r.step(replica.LogChanged{State: r.state()})
