@@ -143,11 +143,11 @@ func (l *Log) dropBareEpoch(end int64) error {
 //  3. the segment that holds the cut is shortened and synced, indexes included
 //  4. epochs and snapshots that speak of the removed offsets go
 //  5. the producer state is taken from what is left
-//  6. the start offset follows if it lay above
-//  7. an empty segment keeps a gap at the end
+//  6. an empty segment keeps a gap at the end
+//  7. the start offset follows if it lay above
 func (l *Log) truncateTo(offset int64, segs segments) (end int64, err error) {
 	keep := segs.floor(offset)
-	cut, high := segs[keep], l.load().HighWatermark
+	cut, before := segs[keep], l.load()
 	end, want, err := cutPoint(cut, offset)
 	if err != nil {
 		return 0, err
@@ -181,18 +181,24 @@ func (l *Log) truncateTo(offset int64, segs segments) (end int64, err error) {
 	if err := l.truncateProducers(end); err != nil {
 		return 0, err
 	}
-	if err := l.persistStart(segs[0].Base()); err != nil || want == end {
-		return end, err
+	if want > end {
+		if err := l.keepGap(want, before); err != nil {
+			return end, err
+		}
 	}
-	return want, l.keepGap(want, high)
+	return want, l.persistStart(segs[0].Base())
 }
 
-// keepGap ends the log at end again, where there is a gap in front of it. high was the high watermark.
-func (l *Log) keepGap(end, high int64) error {
+// keepGap ends the log at end again, where there is a gap in front of it, and puts the marks back that were in the gap.
+func (l *Log) keepGap(end int64, before Offsets) error {
 	if err := l.endAt(context.Background(), end); err != nil {
 		return err
 	}
-	l.update(func(o *Offsets) { o.HighWatermark = max(o.HighWatermark, min(high, end)) })
+	l.update(func(o *Offsets) {
+		o.LogStart = max(o.LogStart, min(before.LogStart, end))
+		o.HighWatermark = max(o.HighWatermark, min(before.HighWatermark, end))
+		l.restable(o)
+	})
 	return l.syncRound()
 }
 

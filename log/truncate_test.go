@@ -348,3 +348,24 @@ func TestATruncationIntoAGapEndsTheLogThereAndPromisesNothingAbove(t *testing.T)
 		}
 	}
 }
+
+// A log start in the gap, and a high watermark, stay where they are.
+func TestATruncationBehindAGapLeavesTheMarksInIt(t *testing.T) {
+	b := newBed(t, Config{})
+	for _, base := range []int64{0, 9} {
+		_, err := b.follow(batchOf(base, 0, record.None, "x"))
+		require.NoError(t, err)
+	}
+	require.NoError(t, b.DeleteRecords(ctx, 5))
+	b.truncate(9)
+	for range 2 {
+		o := b.Offsets()
+		require.Equal(t, [4]int64{5, 9, 9, 9}, [4]int64{o.LogStart, o.HighWatermark, o.LastStable, o.LogEnd})
+		b.reopen()
+		require.Empty(t, b.Recovery().Findings)
+	}
+	b.truncate(7)
+	require.Equal(t, [2]int64{5, 7}, [2]int64{b.Offsets().LogStart, b.Offsets().LogEnd})
+	b.truncate(3)
+	require.Equal(t, [2]int64{3, 3}, [2]int64{b.Offsets().LogStart, b.Offsets().LogEnd})
+}
