@@ -69,14 +69,14 @@ func (p *Partition) assign(a Assign) {
 	if a.TopicID != none {
 		p.topicID = a.TopicID
 	}
-	least := p.required(p.told) // by what was said so far
+	least, before := p.required(p.told), p.leaderEpoch // by what was said so far
 	p.leader, p.leaderEpoch, p.partitionEpoch, p.told = a.Leader, a.LeaderEpoch, a.PartitionEpoch, a.MinISR
 	p.replicas = eachOnce(p.replicas[:0], a.Replicas)
 	p.adding = append(p.adding[:0], a.Adding...)
 	p.removing = append(p.removing[:0], a.Removing...)
 	switch {
 	case a.Leader == p.conf.Self && fresh:
-		p.becomeLeader(a)
+		p.becomeLeader(a, before)
 	case a.Leader == p.conf.Self:
 		p.stayLeader(a, same, least)
 	case fresh:
@@ -85,9 +85,11 @@ func (p *Partition) assign(a Assign) {
 	p.settle()
 }
 
-// becomeLeader begins an epoch of its own. It serves once the log has noted where the epoch begins.
-func (p *Partition) becomeLeader(a Assign) {
-	again := p.role == Leader
+// becomeLeader begins an epoch of its own. It serves once the log has noted where the epoch begins. What it knew of the others as
+// leader of the epoch before still holds, but only of that one: in an epoch that it was not told of another may have led, and had
+// them cut off what they had fetched here.
+func (p *Partition) becomeLeader(a Assign, before int32) {
+	again := p.role == Leader && a.LeaderEpoch == before+1
 	p.role, p.halted, p.recovering = Leader, false, a.Recovering
 	p.follow = following{}
 	if !again {

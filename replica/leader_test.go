@@ -365,3 +365,24 @@ func TestEpochStartLivesOnlyAsLongAsTheLeadership(t *testing.T) {
 	require.Equal(t, int64(-1), l.p.Status().EpochStart)
 	require.Nil(t, l.p.Status().ISR)
 }
+
+// What a follower had in an epoch led here it may have lost in one that somebody else led meanwhile.
+func TestALeaderThatWasNotToldOfAnotherOneForgetsWhatItsFollowersHad(t *testing.T) {
+	for _, epoch := range []int32{2, 3} {
+		l := newLab(t, Config{}, filled(0))
+		l.lead(1, 1, 2, 3)
+		l.produce(1, -1, 4)
+		l.fetchFrom(2, 4)
+		require.Zero(t, l.p.Status().HighWatermark)
+		l.lead(epoch, 1, 2)
+		if epoch == 2 {
+			require.Equal(t, int64(4), l.p.Status().HighWatermark, "nobody led between")
+			continue
+		}
+		require.Zero(t, l.p.Status().HighWatermark)
+		l.fetchFrom(2, 2)
+		require.Equal(t, int64(2), l.p.Status().HighWatermark)
+		l.fetchFrom(2, 4)
+		require.Equal(t, int64(4), l.p.Status().HighWatermark)
+	}
+}
