@@ -245,7 +245,7 @@ func (p *Partition) read(e Read) {
 	if s.req.From >= 0 {
 		if keep, base, ok := gapOfEpochs(p.state.Epochs, s.req.Offset, e.Raw); ok {
 			e.Raw, e.Bytes, cut = e.Raw[:keep], int64(keep), true
-			next, gap = base, keep == 0
+			next, gap = min(base, s.marks.end), keep == 0
 		}
 	}
 	gap = gap && s.req.From >= 0 && next > s.req.Offset
